@@ -40,10 +40,6 @@ PACKAGES: dict[str, Package] = {
     "runtime/log/compaction": Package(
         ("runtime/log/compaction",), ("runtime/common", "runtime/disk", "runtime/engine/clock.py", "runtime/log")
     ),
-    "runtime/cluster": Package(("runtime/cluster",), ("actors/callboard_error.py",)),
-    "runtime/cluster/engines": Package(
-        ("runtime/cluster/engines",), ("runtime/cluster", "runtime/common", "runtime/disk")
-    ),
     "runtime/topics": Package(
         ("runtime/topics",),
         ("actors", "actors/steps.py", "runtime/common", "runtime/disk", "runtime/log", "runtime/settings"),
@@ -66,6 +62,25 @@ PACKAGES: dict[str, Package] = {
         ("runtime/loading",),
         (*ACTORS, "runtime/common", "runtime/disk", "runtime/log", "runtime/topics"),
     ),
+    "runtime/cluster": Package(
+        ("runtime/cluster",),
+        (
+            *("actors", "actors/callboard_error.py", "actors/steps.py", "runtime/common", "runtime/disk"),
+            *("runtime/client", "runtime/engine/clock.py", "runtime/kafka/cluster_view.py"),
+            *("runtime/kafka/peer_gate.py", "runtime/loading", "runtime/log", "runtime/settings"),
+            "runtime/topics",
+        ),
+    ),
+    "runtime/cluster/engines": Package(
+        ("runtime/cluster/engines",), ("runtime/cluster", "runtime/common", "runtime/disk")
+    ),
+    "runtime/cluster/compaction": Package(
+        ("runtime/cluster/compaction",),
+        (
+            *("runtime/cluster", "runtime/cluster/engines", "runtime/common", "runtime/disk"),
+            *("runtime/engine/clock.py", "runtime/log", "runtime/log/compaction", "runtime/settings"),
+        ),
+    ),
     "runtime/node": Package(
         ("runtime/node",),
         (
@@ -77,7 +92,7 @@ PACKAGES: dict[str, Package] = {
         ("runtime/member",),
         (
             *("actors", "runtime/client", "runtime/common", "runtime/disk", "runtime/engine", "runtime/kafka"),
-            *("runtime/kafka/codec", "runtime/node", "runtime/settings", "runtime/topics"),
+            *("runtime/node", "runtime/settings", "runtime/topics"),
             *("actors/callboard_error.py", "actors/text.py"),
         ),
     ),
@@ -86,6 +101,9 @@ PACKAGES: dict[str, Package] = {
         (
             *("actors", "runtime/common", "runtime/disk", "runtime/engine", "runtime/kafka"),
             *("runtime/member", "runtime/node", "runtime/settings", "runtime/topics", "actors/text.py"),
+            # Only for a coordinator in a cluster.
+            *("runtime/client", "runtime/cluster", "runtime/cluster/compaction", "runtime/cluster/engines"),
+            "runtime/log",
         ),
     ),
     # The public names, imported lazily; every package may read the version there.
@@ -98,6 +116,8 @@ PACKAGES: dict[str, Package] = {
         (
             *(*ACTORS, "runtime/client", "runtime/common", "runtime/disk", "runtime/engine", "runtime/front"),
             *("runtime/log", "runtime/log/compaction", "runtime/node", "runtime/settings", "runtime/topics"),
+            *("runtime/cluster", "runtime/cluster/compaction", "runtime/cluster/engines"),
+            "runtime/embed/cluster_environment.py",
         ),
     ),
     "runtime/testing": Package(
@@ -113,15 +133,15 @@ PACKAGES: dict[str, Package] = {
         ("spark",),
         (
             *("actors/text.py", "runtime/client", "runtime/common", "runtime/disk", "runtime/engine/clock.py"),
-            "runtime/log",
-            "runtime/log/compaction",
+            *("runtime/log", "runtime/log/compaction"),
+            *("runtime/cluster", "runtime/cluster/compaction", "runtime/cluster/engines"),
             # The form of commands.
             *(
                 "runtime/cli/main.py",
                 "runtime/cli/options.py",
                 "runtime/cli/groups/tables.py",
                 "runtime/cli/server_options.py",
-                "runtime/settings/table.py",
+                "runtime/settings/address.py",
             ),
         ),
     ),

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ..kafka.codec.frames import BadResponse
-from ..settings.table import Address
+from ..settings.address import Address
 from .errors import ClientError
 from .exchange import Exchange, UnsupportedApi
 from .frame_socket import FrameSocket

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 from ...actors.assignors.assignment import read_assignment
 from ...actors.errors import ErrorCode
 from ...actors.records import CLASSIC
-from ..settings.table import Address
+from ..settings.address import Address
 from .blocking import BlockingConnection
 from .errors import RETRIABLE_ERRORS, ClientError, RefusedError, raise_if_error
 
@@ -274,7 +274,7 @@ class Cluster:
         """The brokers, and topics: those with these names, or all if it is None. Creates none."""
         return self.ask(
             "metadata",
-            topics=None if topics is None else tuple({"name": topic} for topic in topics),
+            topics=None if topics is None else tuple({"name": topic, "topic_id": None} for topic in topics),
             allow_auto_topic_creation=False,
             include_cluster_authorized_operations=False,
             include_topic_authorized_operations=False,

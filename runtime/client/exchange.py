@@ -1,7 +1,7 @@
 """Exchange: the requests and responses of one connection, without I/O.
 
 It numbers and encodes requests, splits what arrives into frames, and matches responses to requests in order. The
-blocking client (``blocking.py``) and the members' asyncio client (``member/tcp.py``) move its bytes.
+blocking client (``blocking.py``) and the asyncio client (``connection.py``) move its bytes.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ class VersionRange(NamedTuple):
 
 APIS: Mapping[str, VersionRange] = {
     "list_offsets": VersionRange(2, 1, 7),
-    "metadata": VersionRange(3, 4, 9),
+    "metadata": VersionRange(3, 4, 12),
     "offset_commit": VersionRange(8, 2, 8),
     "offset_fetch": VersionRange(9, 2, 7),
     "find_coordinator": VersionRange(10, 0, 3),
@@ -35,6 +35,8 @@ APIS: Mapping[str, VersionRange] = {
     API_VERSIONS: VersionRange(18, 0, 0),
     "create_topics": VersionRange(19, 2, 7),
     "delete_topics": VersionRange(20, 1, 5),
+    "add_partitions_to_txn": VersionRange(24, 4, 5),
+    "write_txn_markers": VersionRange(27, 1, 1),
     "describe_configs": VersionRange(32, 1, 4),
     "create_partitions": VersionRange(37, 0, 3),
     "delete_groups": VersionRange(42, 0, 2),

@@ -1,7 +1,8 @@
 """What a cluster needs of the engine that keeps its data, and ``settle``, which ends with a certain outcome.
 
-Only ``create`` is conditional. Consensus, replication and durability are the engine's: PostgreSQL, an object store, or
-a folder that all nodes share. ``engines/`` has one module per engine; all of them pass the same tests.
+Only ``create`` is conditional. Consensus, replication and durability are the engine's: PostgreSQL, an object store, a
+folder that all nodes share, or one of a single machine. ``engines/`` has one module per engine; all of them pass the
+same tests.
 """
 
 from __future__ import annotations

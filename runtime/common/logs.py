@@ -37,6 +37,9 @@ class Logger:
     def __init__(self, name: str) -> None:
         self._name = name
 
+    def debug(self, event: str, **fields: object) -> None:
+        self._log("debug", event, fields)
+
     def info(self, event: str, **fields: object) -> None:
         self._log("info", event, fields)
 

@@ -137,9 +137,12 @@ class Disk:
             return "file"
         return "broken link" if path.is_symlink() else "nothing"
 
-    def lock(self, fd: int) -> None:
-        """Lock an open file for this process until it is closed. BlockingIOError if another process has locked it."""
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    def lock(self, fd: int, *, hold: bool = True) -> None:
+        """Lock an open file for this process until it is closed. BlockingIOError if another process has locked it.
+
+        ``hold`` False: release the lock before that.
+        """
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB if hold else fcntl.LOCK_UN)
 
     def rename(self, source: Path, target: Path) -> None:
         os.rename(source, target)

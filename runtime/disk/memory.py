@@ -122,9 +122,9 @@ class MemoryDisk(Disk):
             except (FileNotFoundError, NotADirectoryError):
                 return "nothing"
 
-    def lock(self, fd: int) -> None:
+    def lock(self, fd: int, *, hold: bool = True) -> None:
         with self._guard:
-            self.open_files.lock(fd)
+            self.open_files.lock(fd, hold)
 
     def rename(self, source: Path, target: Path) -> None:
         with self._guard:

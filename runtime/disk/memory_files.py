@@ -139,10 +139,12 @@ class OpenFiles:
         if self._locks.get(opened.node) is opened and opened not in self._files.values():
             del self._locks[opened.node]
 
-    def lock(self, fd: int) -> None:
+    def lock(self, fd: int, hold: bool) -> None:
         opened = self[fd]
         if self._locks.setdefault(opened.node, opened) is not opened:
             raise system_error(errno.EAGAIN, opened.path)
+        if not hold:
+            del self._locks[opened.node]
 
     def nodes(self) -> list[MemoryNode]:
         return [opened.node for opened in self._files.values()]

@@ -11,7 +11,8 @@ from ...actors.error_reply import error_reply
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.messages import GroupRequest, JoinGroup, SyncGroup, TxnOffsetCommit
 from ...actors.steps import Steps
-from ...actors.transactions.messages import TransactionRequest
+from ...actors.transactions.messages import AddPartitions, TransactionRequest, VerifyPartitions
+from ...actors.transactions.peers import Peers
 from ..common.shared_bytes import SharedBytes
 from ..engine.reply import Reply
 from .codec.codes import kafka_error
@@ -39,6 +40,9 @@ class ResponseChannel(Protocol):
     """The address in Kafka's notation, "/127.0.0.1"."""
 
     principal: Principal
+    listener: str
+    """The name of the listener that the client has connected to."""
+
     peer: str
     """Host and port, for the log."""
 
@@ -101,7 +105,12 @@ class Call:
         self.respond_with_bytes(self.schema.write(response))
 
     def respond_with_bytes(self, body: bytes | SharedBytes) -> None:
-        """Answer with an encoded body. A request whose body is ``SharedBytes`` must not overlap with others."""
+        """Answer with an encoded body. A request whose body is ``SharedBytes`` must not overlap with others.
+
+        Does nothing if the request was answered before, because the answer did not come in time.
+        """
+        if self.payload is not None:
+            return
         try:
             if self.schema.flexible_header:
                 self.payload = _FLEXIBLE_HEADER.pack(len(body) + 5, self.correlation_id, 0) + body
@@ -121,6 +130,8 @@ class Call:
 
     def respond_with_nothing(self) -> None:
         """Complete the call without a response: for Produce with acks=0."""
+        if self.payload is not None:
+            return
         self.payload = b""
         self.connection.on_response_ready()
 
@@ -136,11 +147,17 @@ class Call:
         self._encode = encode
         self.connection.services.groups.post(message, QueuedReplySlot(self, message.group_id))
 
-    def ask_transactions(self, message: TransactionRequest | TxnOffsetCommit, encode: Encoder) -> None:
-        """Like ``ask_group``, for a message to the TransactionsActor."""
+    def ask_transactions(
+        self, message: TransactionRequest | TxnOffsetCommit, encode: Encoder, coordinator: Peers | None = None
+    ) -> None:
+        """Like ``ask_group``, for a message to the TransactionsActor, or to that of another node."""
         self._message = message
         self._encode = encode
-        self.connection.services.transactions.post(message, self)
+        if coordinator is None:
+            self.connection.services.transactions.post(message, self)
+        else:
+            assert isinstance(message, AddPartitions | VerifyPartitions), "other nodes answer only these"
+            coordinator.check(message, self.set)
 
     def set(self, value: Any = None) -> None:
         """Receive the actor's reply."""

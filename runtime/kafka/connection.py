@@ -65,8 +65,10 @@ class Pool(Protocol):
 class Connection(asyncio.Protocol):
     """The connection of one client."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, listener: str) -> None:
+        """``listener``: the name of the one that the client has connected to."""
         self.services = pool.server
+        self.listener = listener
         self.phase = Phase.HANDSHAKE
         self.client_id = ""
         self.client_host = ""

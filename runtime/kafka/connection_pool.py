@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
+from ..settings.listeners import PLAINTEXT
 from .connection import Connection, Server
 from .connection_turns import ConnectionTurns
 from .idle import IdleConnectionCloser, Schedule
@@ -52,9 +53,9 @@ class ConnectionPool:
     def __contains__(self, connection: object) -> bool:
         return connection in self._connections
 
-    def new_connection(self) -> Connection:
-        """Make the protocol of a client that has just connected: a factory for ``loop.create_server``."""
-        return Connection(self)
+    def new_connection(self, listener: str = PLAINTEXT) -> Connection:
+        """Make the protocol of a client that has just connected to a listener."""
+        return Connection(self, listener)
 
     def add(self, connection: Connection) -> bool:
         """Add an open connection. False if the limit is reached."""

@@ -10,6 +10,7 @@ from uuid import UUID
 from ...actors.engine_ports import Clock, ReplyTo
 from ...actors.messages import GroupRequest, ListedGroup, TxnOffsetCommit
 from ...actors.transactions.messages import TransactionRequest
+from ...actors.transactions.peers import Peers
 from ...actors.transactions.table import TransactionTable
 from ..engine.reply import Reply
 from ..settings.admin import SettingsAdmin
@@ -19,7 +20,9 @@ from ..topics.admin import TopicAdmin
 from ..topics.topic import Topic
 from .authorizer import Authorizer
 from .client_buffers import ClientBuffers
+from .cluster_view import ClusterView
 from .over_limit import OverLimitReports
+from .peer_gate import PeerGate
 from .principal import IN_PROCESS, Principal
 from .response_queue import ResponseQueue
 from .shared_steps import SharedSteps
@@ -36,15 +39,6 @@ class Origin(NamedTuple):
     client_host: str
     id: int
     principal: Principal = IN_PROCESS
-
-
-class ClusterIdentity(NamedTuple):
-    """What clients learn about the cluster of this one broker: also the address that they connect to."""
-
-    node_id: int
-    cluster_id: str
-    advertised_host: str
-    advertised_port: int
 
 
 class MessageRouter(Protocol):
@@ -109,7 +103,7 @@ class Services(Protocol):
     """The services of one broker for its API handlers."""
 
     @property
-    def cluster(self) -> ClusterIdentity: ...
+    def cluster(self) -> ClusterView: ...
 
     @property
     def authorizer(self) -> Authorizer:
@@ -150,6 +144,14 @@ class Services(Protocol):
 
     @property
     def topic_admin(self) -> TopicAdmin: ...
+
+    @property
+    def peers(self) -> Peers | None:
+        """The other nodes, for transactions; None without a cluster."""
+
+    @property
+    def peer_gate(self) -> PeerGate | None:
+        """Admits requests of other nodes; None without a cluster."""
 
     @property
     def producer_ids(self) -> ProducerIdSource: ...

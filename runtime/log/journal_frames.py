@@ -52,6 +52,15 @@ def content_frame(content: bytes) -> bytes:
     return _HEAD.pack(len(content), crc32c(content), NO_TAG) + content
 
 
+def frame_content(frame: bytes) -> memoryview:
+    """The content of a frame without a tag. Raises ValueError if it is damaged."""
+    length, crc, _ = _HEAD.unpack_from(frame)
+    content = memoryview(frame)[_HEAD.size :]
+    if len(content) != length or crc32c(content) != crc:
+        raise ValueError(f"a frame of {len(content)} bytes, expected {length} bytes with CRC {crc}")
+    return content
+
+
 def frame_batches(content: memoryview) -> Iterator[tuple[int, memoryview]]:
     """The (partition, batch) pairs in the content of a valid frame."""
     at = 0

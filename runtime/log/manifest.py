@@ -184,7 +184,7 @@ def put_if_absent(disk: Disk, folder: Path, manifest: Manifest, unique: str) -> 
     if generations(disk, folder)[-1:] not in ([], [manifest.parent]):
         return False  # the manifest of its number may have been removed again
     temporary = manifests / temporary_name(manifest.created_ms, unique, "new")
-    write_file(disk, temporary, _content(manifest))
+    write_file(disk, temporary, encode_manifest(manifest))
     try:
         disk.link(temporary, manifests / manifest_name(manifest.generation))
     except FileExistsError:
@@ -219,7 +219,8 @@ def _uncompacted_files(folder: Path, manifest: Manifest, bases: list[int]) -> tu
     )
 
 
-def _content(manifest: Manifest) -> bytes:
+def encode_manifest(manifest: Manifest) -> bytes:
+    """The content of its file."""
     return json.dumps(with_checksum({"version": VERSION, **_fields(manifest)}), indent=1).encode() + b"\n"
 
 

@@ -25,6 +25,7 @@ from .format.batch import HEADER_BYTES, Batch, offsets_of, timestamp_of
 from .format.errors import Damage
 from .format.transaction_records import decode_batch, decode_transactions
 from .manifest import LogFile, log_files
+from .partition_counts import PartitionCounts
 from .reading.damage_scan import scan_past_damage
 from .reading.segment import segment_name
 from .recovery.clean_stop import CleanEnd
@@ -51,6 +52,13 @@ log = get_logger("callboard.log")
 
 def folder_name(number: int, topic: str = TOPIC) -> str:
     return f"{topic}-{number}"
+
+
+def partition_name(partition: int, counts: PartitionCounts) -> str:
+    """The folder name of a partition by its number among all, of which those of offsets come first."""
+    if partition < counts.offsets:
+        return folder_name(partition)
+    return folder_name(partition - counts.offsets, TRANSACTIONS_TOPIC)
 
 
 SEGMENT_MS = 604_800_000  # Kafka's log.roll.ms: a week

@@ -10,12 +10,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable, Mapping
 from typing import Any, Protocol
 
-from ...actors.callboard_error import CallboardError
 from ...actors.messages import GroupRequest
-
-
-class ChannelLost(CallboardError, ConnectionError):
-    """The connection to the coordinator is lost. Unanswered requests may or may not have been handled."""
+from ..client.connection import ChannelLost as ChannelLost
 
 
 class Channel(Protocol):

@@ -14,6 +14,9 @@ from typing import NamedTuple
 
 NEVER = float("-inf")
 
+SILENT_SESSION_PART = 0.4
+"""Without an answer for this part of the session the server may be frozen. By default two heartbeats are then due."""
+
 
 class LeaseTimeouts(NamedTuple):
     """The timeouts that a member has sent to the coordinator, and its own margin and interval, in seconds."""
@@ -73,6 +76,10 @@ class Lease:
         timeouts = self.timeouts
         ahead_s = 2 * timeouts.margin_s + timeouts.interval_s
         return self.stable_s + max(timeouts.rebalance_s - ahead_s, (timeouts.rebalance_s - timeouts.margin_s) / 2)
+
+    def is_coordinator_silent(self) -> bool:
+        """Whether no heartbeat was answered for so long that another connection should be tried."""
+        return self.now_s() >= self.renewed_s + SILENT_SESSION_PART * self.timeouts.session_s
 
     def is_session_over(self) -> bool:
         """Whether the lease ended because no heartbeat was answered, not because a rebalance takes long."""

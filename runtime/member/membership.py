@@ -18,7 +18,7 @@ from ...actors.errors import ErrorCode
 from ...actors.messages import Heartbeat, Joined, JoinGroup, LeaveGroup, LeavingMember, SyncGroup
 from .channel import ChannelLost, Connector
 from .errors import Fenced, HasLeft, MemberError, refusal_message
-from .lease import Lease
+from .lease import NEVER, Lease
 from .lease_timer import LeaseTimer
 from .member_channels import MemberChannels
 from .member_log import MemberLog
@@ -77,7 +77,8 @@ class Membership:
         self._subscription = ResourceSubscription(connector, group_id, options)
         self._rejoin = asyncio.Event()  # set: there is a reason to join again
         self._is_synced = False  # the generation's assignment has arrived
-        self._lease_timer = LeaseTimer(self.lease, lambda: self.identity[1] >= 0 and self.check_lease())
+        self._lease_timer = LeaseTimer(self.lease, self._look_at_lease)
+        self._silent_since_s = NEVER
         self._tasks = MemberTasks(self.fail)
 
     # Begin and end ---------------------------------------------------------------------------------------------------
@@ -336,6 +337,17 @@ class Membership:
         if self.owned.shards and self.lease.now_s() >= deadline_s:
             self.owned.lose_all("its lease was over before it was extended")
             self._rejoin.set()
+
+    def _look_at_lease(self) -> bool:
+        """Called once in a heartbeat interval. Tries another connection once if the coordinator answers nothing.
+
+        Its server may be frozen, and the group may have moved to another one. Whether the lease holds.
+        """
+        since_s = self.lease.renewed_s
+        if self.lease.is_coordinator_silent() and since_s != self._silent_since_s:
+            self._silent_since_s = since_s
+            self.channels.main.close_open()
+        return self.identity[1] >= 0 and self.check_lease()
 
     def check_lease(self) -> bool:
         """Whether the lease holds. If not, all shards are lost."""

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from ...actors.errors import ErrorCode
 from ...actors.messages import (
     Committed,
+    DeleteGroup,
     Described,
     DescribedMember,
     DescribeGroup,
@@ -24,7 +25,9 @@ from ...actors.messages import (
     Left,
     LeftMember,
     OffsetCommit,
+    OffsetDelete,
     OffsetFetch,
+    OffsetsDeleted,
     Synced,
     SyncGroup,
 )
@@ -154,10 +157,11 @@ def _committed(request: OffsetCommit, response: Any) -> Committed:
 
 
 def _fetch(request: OffsetFetch) -> dict[str, Any]:
-    topics = request.topics or ()
+    topics = request.topics
+    rows = None if topics is None else [{"name": name, "partition_indexes": list(numbers)} for name, numbers in topics]
     return {
         "group_id": request.group_id,
-        "topics": [{"name": topic, "partition_indexes": list(partitions)} for topic, partitions in topics],
+        "topics": rows,
         "require_stable": request.require_stable,
     }
 
@@ -180,12 +184,11 @@ def _describe(request: DescribeGroup) -> dict[str, Any]:
 
 
 def _described(request: DescribeGroup, response: Any) -> Described:
-    """The assignments of a group, which are all that a member reads of it."""
     [group] = response.groups
     members = (
         DescribedMember(
             member.member_id,
-            None,
+            getattr(member, "group_instance_id", None),
             member.client_id,
             member.client_host,
             member.member_metadata,
@@ -193,7 +196,40 @@ def _described(request: DescribeGroup, response: Any) -> Described:
         )
         for member in group.members
     )
-    return Described(error_of(group.error_code), request.group_id, members=tuple(members))
+    return Described(
+        error_of(group.error_code),
+        request.group_id,
+        group.group_state,
+        group.protocol_type,
+        group.protocol_data,
+        tuple(members),
+    )
+
+
+def _delete_group(request: DeleteGroup) -> dict[str, Any]:
+    return {"groups_names": [request.group_id]}
+
+
+def _group_deleted(_request: DeleteGroup, response: Any) -> ErrorCode:
+    [result] = response.results
+    return error_of(result.error_code)
+
+
+def _delete_offsets(request: OffsetDelete) -> dict[str, Any]:
+    topics = [
+        {"name": name, "partitions": [{"partition_index": number} for number in numbers]}
+        for name, numbers in request.topics
+    ]
+    return {"group_id": request.group_id, "topics": topics}
+
+
+def _offsets_deleted(request: OffsetDelete, response: Any) -> OffsetsDeleted:
+    """An error of a partition is that of its topic."""
+    errors = dict.fromkeys((name for name, _ in request.topics), ErrorCode.NONE)
+    for topic in response.topics:
+        codes = (error_of(partition.error_code) for partition in topic.partitions if partition.error_code)
+        errors[topic.name] = next(codes, ErrorCode.NONE)
+    return OffsetsDeleted(error_of(response.error_code), tuple(errors.values()))
 
 
 class Translation(NamedTuple):
@@ -212,4 +248,7 @@ TRANSLATIONS: Mapping[type, Translation] = {
     OffsetCommit: Translation("offset_commit", _commit, _committed),
     DescribeGroup: Translation("describe_groups", _describe, _described),
     OffsetFetch: Translation("offset_fetch", _fetch, _fetched),
+    # Only admin methods send these.
+    DeleteGroup: Translation("delete_groups", _delete_group, _group_deleted),
+    OffsetDelete: Translation("offset_delete", _delete_offsets, _offsets_deleted),
 }

@@ -53,11 +53,15 @@ class ReconnectingChannel:
                 self._channel = None
             raise
 
-    def drop(self) -> None:
-        """Close the channel. Pending requests raise ChannelLost."""
+    def close_open(self) -> None:
+        """Close the channel if it is open. Pending requests raise ChannelLost."""
         if self._channel is not None:
             self._channel.close()
             self._channel = None
+
+    def drop(self) -> None:
+        """Close the channel, also while it is being opened. Pending requests raise ChannelLost."""
+        self.close_open()
         if self._opening is not None:
             self._opening.cancel()
             self._opening = None

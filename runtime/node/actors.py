@@ -16,6 +16,7 @@ from ...actors.engine_ports import ReplyTo
 from ...actors.messages import Drain, GroupRequest, Shutdown, TxnOffsetCommit
 from ...actors.transactions.actor import TransactionsActor
 from ...actors.transactions.environment import TransactionEnvironment
+from ...actors.transactions.peers import Peers
 from ...actors.transactions.table import TransactionTable
 from ...actors.writer import OffsetWriterActor
 from ..engine.alarm import WhenRead
@@ -29,13 +30,17 @@ if TYPE_CHECKING:
 
 
 class NodeActors(NamedTuple):
-    """``groups`` routes requests to groups. ``transaction_table`` is read-only: TransactionsActor changes it."""
+    """``groups`` routes requests to groups. ``transaction_table`` is read-only: TransactionsActor changes it.
+
+    ``peers``: the other nodes of a cluster.
+    """
 
     system: System
     writer: ActorRef
     groups: Directory
     transactions: ActorRef
     transaction_table: TransactionTable
+    peers: Peers | None
 
     def post(self, message: GroupRequest, reply_to: ReplyTo) -> None:
         """Send a request to its group, or by way of the transactions actor."""
@@ -94,10 +99,11 @@ def start_actors(
     writer = system.spawn(OffsetWriterActor, data.log, clock, data.ownership.refused)
     topics = CatalogueView(data.topics)
     system.spawn(CoordinatorActor, groups, clock, environment.random, settings, timer, writer, topics)
-    transaction_environment = TransactionEnvironment(settings, clock, timer, writer, groups, data.topics)
+    peers = None if environment.cluster is None else environment.cluster.peers
+    transaction_environment = TransactionEnvironment(settings, clock, timer, writer, groups, data.topics, peers)
     table = TransactionTable(data.folder.transactions_partitions)
     transactions = system.spawn(TransactionsActor, transaction_environment, table)
-    return NodeActors(system, writer, groups, transactions, table)
+    return NodeActors(system, writer, groups, transactions, table, peers)
 
 
 def _after_requests(groups: Directory, callback: Callable[[], None]) -> None:

@@ -116,9 +116,12 @@ def open_data(
         counts = folder.offsets_partitions, folder.transactions_partitions
         topics = TopicCatalogue(options.data, configs.settings, environment.random, counts, environment.disk)
         on_error.callback(close_topics, topics, log)
+        if environment.cluster is not None:
+            topics.producer_ids = environment.cluster.producer_ids
         log.open()  # after the topics, because it writes the journal
-        for name, partitions in options.topics:
-            topics.ensure(name, partitions)
+        if environment.cluster is None:
+            for name, partitions in options.topics:
+                topics.ensure(name, partitions)
         files = FileThread(loop) if environment.allows_workers else InlineFileWork()
         on_error.pop_all()
     return NodeData(folder, configs, topics, log, ownership, files, limit)
@@ -150,6 +153,8 @@ def _make_store(
     folder: DataFolder,
     on_lost: Callable[[], None],
 ) -> tuple[LogStore, Ownership]:
+    if environment.cluster is not None:
+        return environment.cluster.log, environment.cluster.ownership
     if environment.store is not None:
         return environment.store(folder)
     settings = configs.settings
@@ -162,8 +167,8 @@ def _make_store(
         segment_ms=settings.log_roll_ms,
         max_message_bytes=settings.message_max_bytes,
         flush_interval_ms=settings.log_flush_interval_ms,
-        checkpoint_bytes=environment.checkpoint_bytes,
-        checkpoint_interval_ms=environment.checkpoint_interval_ms,
+        checkpoint_bytes=environment.checkpoints.journal_bytes,
+        checkpoint_interval_ms=environment.checkpoints.interval_ms,
         disk=environment.disk,
         clock=environment.log_clock,
         threads=environment.threads(),

@@ -12,7 +12,7 @@ from asyncio import AbstractEventLoop
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...actors.engine_ports import Clock
 from ...actors.group.event_log import GroupObserver
@@ -28,9 +28,17 @@ if TYPE_CHECKING:
     from ..log.folder import DataFolder
     from ..log.pieces import LoadJob, PieceHandler
     from ..log.store import LogStore, Ownership
+    from .cluster import Cluster
 
 MEMORY = Path("/memory")
 """The data folder of a node whose disk is in memory."""
+
+
+class CheckpointTriggers(NamedTuple):
+    """A checkpoint is made when the journal has ``journal_bytes``, or after ``interval_ms``."""
+
+    journal_bytes: int = 64 * 1024 * 1024
+    interval_ms: int = 60_000
 
 
 @dataclass(frozen=True)
@@ -42,10 +50,10 @@ class Environment:
     the event loop. ``allows_workers``: whether the node may use other threads and processes, for blocking work, to load
     large logs and to compact; else all work is done on the loop, and nothing is compacted. ``load``: loads the log in
     the background, instead of subprocesses. ``store``: creates a store of the log instead of local files, and the
-    ownership of its partitions. A checkpoint is made when the journal has ``checkpoint_bytes``, or after
-    ``checkpoint_interval_ms``. ``group_observer`` is notified of the events of all groups. ``authorizer`` decides what
-    clients may do. ``when_read``, in a simulation without sockets: calls back once all input of clients that is there
-    now has been read.
+    ownership of its partitions. ``cluster``: the cluster that the node belongs to, which has both. ``checkpoints``:
+    when the journal is checkpointed. ``group_observer`` is notified of the events of all groups. ``authorizer`` decides
+    what clients may do. ``when_read``, in a simulation without sockets: calls back once all input of clients that is
+    there now has been read.
     """
 
     disk: Disk = field(default_factory=Disk)
@@ -58,8 +66,8 @@ class Environment:
     allows_workers: bool = True
     load: Callable[[Sequence[LoadJob], PieceHandler], Awaitable[None]] | None = None
     store: Callable[[DataFolder], tuple[LogStore, Ownership]] | None = None
-    checkpoint_bytes: int = 64 * 1024 * 1024
-    checkpoint_interval_ms: int = 60_000
+    cluster: Cluster | None = None
+    checkpoints: CheckpointTriggers = field(default_factory=CheckpointTriggers)
     group_observer: GroupObserver | None = None
     authorizer: Authorizer = field(default_factory=AllowAll)
     when_read: WhenRead | None = None

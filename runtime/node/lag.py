@@ -12,6 +12,7 @@ import pykka
 from ...actors.messages import Fetched, FetchedOffset, OffsetFetch
 from ...actors.steps import pieces
 from ..kafka.services import Origin
+from ..topics.topic import NOT_LED
 
 if TYPE_CHECKING:
     from ..topics.topic import Topic
@@ -22,7 +23,7 @@ ORIGIN = Origin("callboard-metrics", "/127.0.0.1", 0)
 
 
 async def group_lags(node: Node, groups: Sequence[str]) -> dict[str, int]:
-    """The lag in records by group, in pieces. A group without an offset of a topic of this server is left out.
+    """The lag in records by group, in pieces. A group without an offset of a topic that this server leads is left out.
 
     Those that cannot answer in ``LAG_TIMEOUT_S`` are left out too.
     """
@@ -44,7 +45,7 @@ async def _lag(node: Node, fetched: Fetched) -> int | None:
     lag = None
     for name, rows in fetched.topics:
         topic = node.topics.get(name)
-        if topic is None or topic.is_internal:
+        if topic is None or topic.is_internal or topic.leader_epoch == NOT_LED:
             continue
         for piece in pieces(rows):
             known = [_partition_lag(topic, row) for row in piece if topic.has_partition(row.partition)]
@@ -55,4 +56,4 @@ async def _lag(node: Node, fetched: Fetched) -> int | None:
 
 def _partition_lag(topic: Topic, row: FetchedOffset) -> int:
     """Not below 0: a deleted topic that was created again begins at 0."""
-    return max(topic.ends[row.partition] - row.offset, 0)
+    return max(topic.partitions.peek(row.partition).end_offset - row.offset, 0)

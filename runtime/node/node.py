@@ -9,7 +9,6 @@ made.
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from functools import partial
@@ -21,13 +20,13 @@ from ...actors.coordinator.directory import Directory
 from ..common.logs import get_logger
 from ..disk.disk import Disk
 from ..engine.system import System
-from ..kafka.api import Routes
+from ..kafka.api import APIS, NODE_APIS, Routes
 from ..kafka.client_buffers import ClientBuffers
+from ..kafka.cluster_view import ClusterView, SingleNode
 from ..kafka.connection_pool import ConnectionPool
 from ..kafka.connection_turns import ConnectionTurns
 from ..kafka.over_limit import OverLimitReports
 from ..kafka.response_queue import ResponseQueue
-from ..kafka.services import ClusterIdentity
 from ..kafka.slices import Slices
 from ..settings.admin import SettingsAdmin
 from ..settings.dynamic import DynamicSettings
@@ -35,12 +34,13 @@ from ..settings.table import LISTEN_BACKLOG
 from ..topics.admin import TopicAdmin
 from .actors import NodeActors, start_actors
 from .cleaner import Cleaner
+from .cluster import LogCleaner
 from .connection_limit import DescriptorLimit
 from .data import NodeData, lock_fds, open_data
 from .descriptors import ExclusiveDescriptors
 from .environment import Environment
 from .expiry_log import log_expiry
-from .listening import limit_receive_buffers
+from .listening import NO_SOCKETS, Sockets, advertised_addresses, limit_receive_buffers
 from .loading import LogLoading
 from .local_requests import LocalRequests
 from .memory import count_memory
@@ -99,9 +99,9 @@ class Node:
             turns,
         )
         self.local = LocalRequests(actors, services, actors.system.dispatcher)
-        self._cleaner = Cleaner(data.folder.path, services.settings)
+        self._cleaner = _make_cleaner(environment, data, services.settings)
         self._descriptors = descriptors
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._tasks: list[asyncio.Task[None]] = []  # the first one loads the log
         count_memory(actors, services.buffers, self.connections, data.topics)
         descriptors.add(self.connections.filenos)
@@ -113,7 +113,7 @@ class Node:
         settings: Settings,
         options: Options,
         environment: Environment | None = None,
-        listening_socket: socket.socket | None = None,
+        listening_sockets: Sockets = NO_SOCKETS,
         *,
         interceptor: Interceptor | None = None,
         on_folder_lost: Callable[[], None] = _ignore,
@@ -122,7 +122,7 @@ class Node:
         """Recover, accept connections and load, a small log before. StartError for an error that the user can fix.
 
         Requests to groups and transactional ids that are not loaded yet are refused, see ``wait_until_loaded``. Without
-        a socket there are no TCP connections. ``interceptor``: for tests, may observe and change requests and
+        sockets there are no TCP connections. ``interceptor``: for tests, may observe and change requests and
         responses. ``on_folder_lost`` is called on the loop when the data folder was moved or another process has taken
         it; commits are refused then. ``descriptors`` gets what a forked process must close.
         """
@@ -147,26 +147,31 @@ class Node:
             turns = ConnectionTurns(loop.call_soon, environment.clock.monotonic_ms)
             actors = start_actors(system, groups, data, environment, environment.when_read or turns.when_read)
             loading = LogLoading(data, actors, environment)
-            services = _make_services(options, data, actors, loading, environment, listening_socket, interceptor)
+            services = _make_services(options, data, actors, loading, environment, listening_sockets, interceptor)
             node = cls(environment, services, data, actors, loading, descriptors, turns)
-            await node._start(listening_socket)
+            await node._start(listening_sockets)
             on_error.pop_all()
         return node
 
-    async def _start(self, listening_socket: socket.socket | None) -> None:
+    async def _start(self, listening_sockets: Sockets) -> None:
         await self.loading.start()
         if not self.loading.is_in_background:
             await self.loading.load_now()
         self.data.use_file_thread()
-        if listening_socket is not None:
-            limit_receive_buffers(listening_socket, self.settings.socket_receive_buffer_bytes)
-            self._server = await self._loop.create_server(
-                self.connections.new_connection, sock=listening_socket, backlog=LISTEN_BACKLOG
-            )
+        await self.accept_from(listening_sockets)
         self.connections.start_idle_checks()
         self._start_task(self._load_and_clean())
         self._start_task(self._check_topics())
         self._start_task(clean_topics(self.topics, self.settings, self.environment))
+
+    async def accept_from(self, listening_sockets: Sockets) -> None:
+        """Accept connections. Other processes may do the same with the same sockets."""
+        for listener, listening_socket in listening_sockets.items():
+            limit_receive_buffers(listening_socket, self.settings.socket_receive_buffer_bytes)
+            new_connection = partial(self.connections.new_connection, listener)
+            self._servers.append(
+                await self._loop.create_server(new_connection, sock=listening_socket, backlog=LISTEN_BACKLOG)
+            )
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(self._loop.create_task(work))
@@ -175,7 +180,7 @@ class Node:
         """Start the log cleaner after loading, which has checked that all groups are in the right partitions."""
         if self.loading.is_in_background:
             await self.loading.load_in_background()
-        if self.data.log.has_local_files and self.environment.may_use_subprocesses and not self.loading.sink.failure:
+        if self._cleaner is not None and self.environment.may_use_subprocesses and not self.loading.sink.failure:
             self._cleaner.start()
 
     async def _check_topics(self) -> None:
@@ -187,6 +192,7 @@ class Node:
 
     async def stop(self) -> None:
         """Reject new requests, answer the decided ones, sync and close."""
+        await self._leave_cluster()
         await self._stop_accepting()
         try:
             async with asyncio.timeout(STOP_TIMEOUT_S):
@@ -198,11 +204,23 @@ class Node:
         self.connections.send_responses()
         self.connections.close()
         self._cancel_tasks()
-        await self._cleaner.stop()
+        if self._cleaner is not None:
+            await self._cleaner.stop()
         self.actors.system.stop_all(block=False)
         self.data.files.close()
         await self.environment.run_blocking(self.data.close)
+        if self.environment.cluster is not None:
+            await self.environment.cluster.close()
         self.local.close()
+
+    async def _leave_cluster(self) -> None:
+        """Give all partitions to other nodes. Meanwhile clients are told which node that is."""
+        if self.environment.cluster is not None:
+            try:
+                async with asyncio.timeout(STOP_TIMEOUT_S):
+                    await self.environment.cluster.leave()
+            except TimeoutError:
+                log.error("the other nodes have to take over", reason=f"leaving took more than {STOP_TIMEOUT_S:.0f} s")
 
     async def _stop_accepting(self) -> None:
         self._close_listener()
@@ -214,8 +232,8 @@ class Node:
 
     def _close_listener(self) -> None:
         self.local.stop_accepting()
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
 
     def _cancel_tasks(self) -> None:
         self.connections.stop_idle_checks()
@@ -233,7 +251,10 @@ class Node:
         self.services.slices.drop_all()
         self._cancel_tasks()
         self.loading.halt()
-        self._cleaner.halt()
+        if self.environment.cluster is not None:
+            self.environment.cluster.halt()
+        if self._cleaner is not None:
+            self._cleaner.halt()
         with ExitStack() as callbacks:  # runs all of them in reverse order, even if one raises
             callbacks.callback(self.local.close)
             callbacks.callback(self.actors.system.halt)
@@ -246,7 +267,7 @@ class Node:
         return self._descriptors.all()
 
     def _listener_fds(self) -> list[int]:
-        return [] if self._server is None else [listener.fileno() for listener in self._server.sockets]
+        return [listener.fileno() for server in self._servers for listener in server.sockets]
 
     @property
     def settings(self) -> Settings:
@@ -272,7 +293,7 @@ class Node:
     @property
     def compactions(self) -> int:
         """How many compactions this server has started."""
-        return self._cleaner.runs
+        return 0 if self._cleaner is None else self._cleaner.runs
 
     @property
     def log_failure(self) -> str:
@@ -297,13 +318,12 @@ def _make_services(
     actors: NodeActors,
     loading: LogLoading,
     environment: Environment,
-    listening_socket: socket.socket | None,
+    listening_sockets: Sockets,
     interceptor: Interceptor | None,
 ) -> NodeServices:
-    host, port = _advertised_address(options, listening_socket)
     call_soon = asyncio.get_running_loop().call_soon
     return NodeServices(
-        cluster=ClusterIdentity(NODE_ID, data.folder.cluster_id, host, port),
+        cluster=_cluster_view(options, data, environment, listening_sockets),
         buffers=ClientBuffers(lambda: data.configs.settings, OverLimitReports()),
         clock=environment.clock,
         settings=data.configs.settings,
@@ -312,20 +332,46 @@ def _make_services(
         groups=actors.groups,
         actors=actors,
         topics=data.topics,
-        topic_admin=TopicAdmin(data.topics, actors.groups.delete_topic_offsets),
+        topic_admin=_topic_admin(options, data, actors, environment),
         load_sink=loading.sink,
         response_queue=ResponseQueue(call_soon),
         slices=Slices(call_soon, environment.slice_clock_ns, data.configs.settings.max_sliced_requests),
-        routes=Routes(environment.authorizer),
+        routes=_routes(environment),
         interceptor=interceptor,
     )
 
 
-def _advertised_address(options: Options, listening_socket: socket.socket | None) -> tuple[str, int]:
-    """The host and port that clients connect to; "" and 0 without a socket."""
-    if options.advertised:
-        return options.advertised[0], options.advertised[1]
-    if listening_socket is None:
-        return "", 0
-    host, port = listening_socket.getsockname()[:2]
-    return options.listen_host or host, port
+def _routes(environment: Environment) -> Routes:
+    cluster = environment.cluster
+    if cluster is None:
+        return Routes(environment.authorizer)
+    return Routes(environment.authorizer, (*APIS, *NODE_APIS), cluster.has_lease, cluster.peer_gate)
+
+
+def _topic_admin(options: Options, data: NodeData, actors: NodeActors, environment: Environment) -> TopicAdmin:
+    groups = actors.groups
+    if environment.cluster is None:
+        return TopicAdmin(data.topics, groups.delete_topic_offsets)
+    return environment.cluster.follow_topics(
+        data.topics,
+        data.configs.settings,
+        environment.random,
+        groups.delete_topic_offsets,
+        lambda partition: groups.partitions[partition].is_active,
+        options.topics,
+    )
+
+
+def _make_cleaner(environment: Environment, data: NodeData, settings: Settings) -> LogCleaner | None:
+    """None if the log is neither in local files nor in the store of a cluster."""
+    if environment.cluster is not None:
+        return environment.cluster.cleaner(settings)
+    return Cleaner(data.folder.path, settings) if data.log.has_local_files else None
+
+
+def _cluster_view(
+    options: Options, data: NodeData, environment: Environment, listening_sockets: Sockets
+) -> ClusterView:
+    if environment.cluster is not None:
+        return environment.cluster.view
+    return SingleNode(data.folder.cluster_id, NODE_ID, advertised_addresses(options, listening_sockets))

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING
 from ...actors.base import ActorRef
 from ...actors.coordinator.directory import Directory
 from ...actors.engine_ports import Clock
+from ...actors.transactions.peers import Peers
 from ...actors.transactions.table import TransactionTable
 from ..kafka.api import Routes
 from ..kafka.authorizer import Authorizer
 from ..kafka.client_buffers import ClientBuffers
+from ..kafka.cluster_view import ClusterView
 from ..kafka.interceptor import Interceptor
 from ..kafka.over_limit import OverLimitReports
+from ..kafka.peer_gate import PeerGate
 from ..kafka.response_queue import ResponseQueue
-from ..kafka.services import ClusterIdentity
 from ..kafka.shared_steps import SharedSteps
 from ..kafka.slices import Slices
 from ..loading.sink import LoadSink
@@ -25,7 +27,7 @@ from ..settings.admin import SettingsAdmin
 from ..settings.dynamic import DynamicSettings
 from ..topics.admin import TopicAdmin
 from ..topics.catalogue import TopicCatalogue
-from ..topics.producer_ids import ProducerIds
+from ..topics.producer_ids import ProducerIdAllocator
 from .actors import NodeActors
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 class NodeServices:
     """See ``Services``. Only ``interceptor`` changes, in tests."""
 
-    cluster: ClusterIdentity
+    cluster: ClusterView
     buffers: ClientBuffers
     clock: Clock
     settings: Settings
@@ -57,6 +59,10 @@ class NodeServices:
         return self.actors.transactions
 
     @property
+    def peers(self) -> Peers | None:
+        return self.actors.peers
+
+    @property
     def transaction_table(self) -> TransactionTable:
         return self.actors.transaction_table
 
@@ -73,11 +79,15 @@ class NodeServices:
         return self.routes.authorizer
 
     @property
+    def peer_gate(self) -> PeerGate | None:
+        return self.routes.peer_gate
+
+    @property
     def configs(self) -> DynamicSettings:
         return self.settings_admin.configs
 
     @property
-    def producer_ids(self) -> ProducerIds:
+    def producer_ids(self) -> ProducerIdAllocator:
         return self.topics.producer_ids
 
     @property

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import Protocol
 
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.steps import Steps
-from .catalogue import ChangeOverrides, CreateOutcome, DeleteOutcome, TopicCatalogue, altered_row
+from .catalogue import ChangeOverrides, CreateOutcome, DeleteOutcome, TopicCatalogue, TopicLimits, altered_row
 from .store import NewTopic
 from .topic import Topic
 
@@ -16,6 +17,13 @@ DELETED_NAMES_MAX = 10_000
 
 TO_THE_END = -1
 """The offset of DeleteRecords that stands for the end of the partition."""
+
+
+class SharedTopicLimits(TopicLimits, Protocol):
+    """The settings that changes of topics in a cluster use."""
+
+    @property
+    def offsets_commit_timeout_ms(self) -> int: ...
 
 
 class TopicAdmin:
@@ -60,11 +68,15 @@ class TopicAdmin:
     ) -> None:
         deleted = frozenset(topic.name for topic, refusal in zip(topics, outcomes, strict=True) if refusal is None)
         if deleted:
-            self._deleted_names.update(dict.fromkeys(deleted))
+            self.remember_deleted(deleted)
             self._on_deleted(deleted)
+        done(outcomes)
+
+    def remember_deleted(self, names: Iterable[str]) -> None:
+        """Topics were deleted, see ``take_deleted``."""
+        self._deleted_names.update(dict.fromkeys(names))
         while len(self._deleted_names) > DELETED_NAMES_MAX:
             del self._deleted_names[next(iter(self._deleted_names))]
-        done(outcomes)
 
     def take_deleted(self, names: Iterable[str]) -> frozenset[str]:
         """Those of the names that were deleted since the last call for them."""

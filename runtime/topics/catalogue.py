@@ -10,7 +10,7 @@ for the file share its next write.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -34,7 +34,7 @@ from .held_records import HeldRecords
 from .ids import new_topic_id, transactions_topic_id
 from .opening import open_files
 from .policy import policy_of
-from .producer_ids import ProducerIds
+from .producer_ids import ProducerIdAllocator, ProducerIds
 from .setting_values import NO_OVERRIDES, Overrides, check_overrides
 from .store import NewTopic, TopicRow, TopicsFile
 from .table import TopicTable
@@ -82,6 +82,11 @@ class TopicLimits(Protocol):
     def max_partitions(self) -> int: ...
 
 
+class CatalogueFollower(Protocol):
+    def published(self, topic: Topic) -> None:
+        """A topic becomes visible in this turn."""
+
+
 class TopicCatalogue:
     """The topics by name and by id. All methods must be called on the event loop's thread."""
 
@@ -106,21 +111,25 @@ class TopicCatalogue:
 
         Its argument: the bytes of topics that are about to be created.
         """
+        self.follower: CatalogueFollower | None = None
+        """In a cluster: whoever changes this catalogue, by ``Adoption`` only. It decides which topics are led here."""
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
         disk = disk or Disk()
         opened = open_files(folder, disk, lambda: new_topic_id(random))
         table, self._ends = opened.table, opened.ends
-        self._publish_internal_topics(
-            table,
-            *(internal_partition_counts or (settings.offsets_topic_num_partitions, _transactions_partitions(settings))),
+        counts = internal_partition_counts or (
+            settings.offsets_topic_num_partitions,
+            _transactions_partitions(settings),
         )
+        for name, topic_id, ends in _internal_topics(table, *counts):
+            self._publish_topic(self._build_topic(name, topic_id, ends))
         topic_table = TopicTable(frozenset(self._topics), table.next_producer_id)
         for row in table.topics:
             topic_table.add(row)
             self._publish_topic(self._topic_of_row(row))
         self.files = TopicFiles(folder / TOPICS_NAME, disk, opened, topic_table)
-        self.producer_ids = ProducerIds(table.next_producer_id, self.files.changes)
+        self.producer_ids: ProducerIdAllocator = ProducerIds(table.next_producer_id, self.files.changes)
 
     @property
     def memory_bytes(self) -> int:
@@ -161,9 +170,19 @@ class TopicCatalogue:
         """Create topics with one durable change; ``done`` gets the outcome of each."""
         outcomes: list[CreateOutcome] = []
 
+        def create_one(draft: TopicsDraft, new: NewTopic) -> Steps[CreateOutcome]:
+            try:
+                draft.table.check_new(new.name, new.partitions, self._settings.max_partitions)
+                self._check_memory(new.name, draft.table)
+                return (yield from self.add_to(draft, new, new_topic_id(self._random)))
+            except OSError as error:
+                return storage_error(error)
+            except CoordinatorError as refusal:
+                return refusal
+
         def create(draft: TopicsDraft) -> Steps[bool]:
             for request in requests:
-                outcomes.append((yield from self._create(draft, request)))
+                outcomes.append((yield from create_one(draft, request)))
                 yield
             return any(isinstance(outcome, Topic) for outcome in outcomes)
 
@@ -173,20 +192,13 @@ class TopicCatalogue:
 
         self.files.changes.submit(create, finish)
 
-    def _create(self, draft: TopicsDraft, new: NewTopic) -> Steps[CreateOutcome]:
-        name, partitions, overrides = new
-        try:
-            draft.table.check_new(name, partitions, self._settings.max_partitions)
-            self._check_memory(name, draft.table)
-            first_slot = yield from draft.allocate_slots(partitions)
-            row = TopicRow(name, new_topic_id(self._random), partitions, first_slot, overrides)
-            for start in range(0, partitions, ITEMS_PER_STEP):
-                self._ends.reserve(first_slot + start, [0] * min(ITEMS_PER_STEP, partitions - start))
-                yield
-        except OSError as error:
-            return storage_error(error)
-        except CoordinatorError as refusal:
-            return refusal
+    def add_to(self, draft: TopicsDraft, new: NewTopic, topic_id: UUID) -> Steps[Topic]:
+        """Create a topic in a draft. Raises OSError."""
+        first_slot = yield from draft.allocate_slots(new.partitions)
+        for start in range(0, new.partitions, ITEMS_PER_STEP):
+            self._ends.reserve(first_slot + start, [0] * min(ITEMS_PER_STEP, new.partitions - start))
+            yield
+        row = TopicRow(new.name, topic_id, new.partitions, first_slot, new.settings)
         topic = self._topic_of_row(row)
         draft.add(row, partial(self._publish_topic, topic))
         return topic
@@ -212,12 +224,12 @@ class TopicCatalogue:
             draft.table.find(topic.name, topic.topic_id)
         except CoordinatorError as refusal:
             return refusal
-        draft.remove(topic.name, partial(self._unpublish_topic, topic))
+        draft.remove(topic.name, partial(self.unpublish, topic))
         return None
 
     def check_growable(self, topic: Topic, partitions: int) -> None:
         """Raise CoordinatorError unless a topic may have so many partitions."""
-        _check_growable(self.files.table, topic, partitions, self._settings.max_partitions)
+        check_growable(self.files.table, topic, partitions, self._settings.max_partitions)
 
     def grow(self, topic: Topic, partitions: int, done: Callable[[CoordinatorError | None], None]) -> None:
         """Give a topic more partitions with one durable change; ``done`` gets the error, or None.
@@ -225,13 +237,17 @@ class TopicCatalogue:
         The end offsets of a topic are in adjacent slots, so they move to new slots.
         """
 
+        def grow(draft: TopicsDraft) -> Steps[bool]:
+            check_growable(draft.table, topic, partitions, self._settings.max_partitions)
+            return (yield from self.grow_in(draft, topic, partitions))
+
         def finish(failure: Exception | None) -> None:
             done(None if failure is None else to_coordinator_error(failure))
 
-        self.files.changes.submit(partial(self._grow, topic, partitions), finish)
+        self.files.changes.submit(grow, finish)
 
-    def _grow(self, topic: Topic, partitions: int, draft: TopicsDraft) -> Steps[bool]:
-        _check_growable(draft.table, topic, partitions, self._settings.max_partitions)
+    def grow_in(self, draft: TopicsDraft, topic: Topic, partitions: int) -> Steps[bool]:
+        """Give a topic more partitions in a draft. Raises OSError."""
         ends, row = topic.ends, draft.table.rows[topic.name]
         assert isinstance(ends, TopicEnds)
         first = yield from draft.allocate_slots(partitions)
@@ -290,9 +306,9 @@ class TopicCatalogue:
         """Raise the end offset of a partition to a committed offset. Called at start for each committed offset.
 
         So no partition ends below it after a power loss. Unknown topics and partitions, and impossible offsets, are
-        ignored.
+        ignored. In a cluster ends follow from epochs.
         """
-        topic = self._topics.get(name)
+        topic = self._topics.get(name) if self.follower is None else None
         if topic is None or topic.is_internal or not topic.has_partition(partition) or offset > RAISED_END_MAX:
             return
         try:
@@ -318,41 +334,36 @@ class TopicCatalogue:
 
     def _topic_of_row(self, row: TopicRow) -> Topic:
         ends = TopicEnds(self._ends, row.first_slot, row.partitions)
-        return self._build_topic(row.name, row.topic_id, ends, overrides=row.settings)
+        return self._build_topic(row.name, row.topic_id, ends, row.settings)
 
     def _build_topic(
         self,
         name: str,
         topic_id: UUID,
         ends: EndOffsets,
-        *,
-        is_internal: bool = False,
         overrides: Overrides = NO_OVERRIDES,
     ) -> Topic:
-        is_internal = is_internal or name == TRANSACTIONS_TOPIC
+        is_internal = name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
         return Topic(name, topic_id, ends, policy_of(overrides, self._settings), self._records, is_internal)
 
-    def _publish_internal_topics(
-        self, table: TopicsFile, offsets_partitions: int, transactions_partitions: int
-    ) -> None:
-        self._publish_topic(
-            self._build_topic(
-                OFFSETS_TOPIC, table.offsets_topic_id, InternalTopicEnds(offsets_partitions), is_internal=True
-            )
-        )
-        if not any(
-            row.name == TRANSACTIONS_TOPIC for row in table.topics
-        ):  # older versions allowed the name for clients' topics
-            topic_id = transactions_topic_id(table.offsets_topic_id)
-            self._publish_topic(
-                self._build_topic(TRANSACTIONS_TOPIC, topic_id, InternalTopicEnds(transactions_partitions))
-            )
+    def use_offsets_topic_id(self, offsets_topic_id: UUID) -> None:
+        """Have the coordinator's own topics under these ids, which are those of the cluster."""
+        ids = {OFFSETS_TOPIC: offsets_topic_id, TRANSACTIONS_TOPIC: transactions_topic_id(offsets_topic_id)}
+        for name, topic_id in ids.items():
+            topic = self._topics[name]
+            if name not in self.files.table.rows:  # a topic of clients keeps its id
+                del self._by_id[topic.topic_id]
+                topic.topic_id = topic_id
+                self._by_id[topic_id] = topic
 
     def _publish_topic(self, topic: Topic) -> None:
+        if self.follower is not None:
+            self.follower.published(topic)
         self._topics[topic.name] = topic
         self._by_id[topic.topic_id] = topic
 
-    def _unpublish_topic(self, topic: Topic) -> None:
+    def unpublish(self, topic: Topic) -> None:
+        """A topic is deleted."""
         del self._topics[topic.name], self._by_id[topic.topic_id]
         topic.close()
 
@@ -371,7 +382,19 @@ def _transactions_partitions(settings: TopicLimits) -> int:
     return settings.transaction_state_log_num_partitions
 
 
-def _check_growable(table: TopicTable, topic: Topic, partitions: int, partitions_max: int) -> None:
+def _internal_topics(
+    table: TopicsFile, offsets_partitions: int, transactions_partitions: int
+) -> Iterator[tuple[str, UUID, InternalTopicEnds]]:
+    """Name, id and end offsets of the coordinator's own topics."""
+    yield OFFSETS_TOPIC, table.offsets_topic_id, InternalTopicEnds(offsets_partitions)
+    # Older versions allowed this name for clients' topics.
+    if all(row.name != TRANSACTIONS_TOPIC for row in table.topics):
+        topic_id = transactions_topic_id(table.offsets_topic_id)
+        yield TRANSACTIONS_TOPIC, topic_id, InternalTopicEnds(transactions_partitions)
+
+
+def check_growable(table: TopicTable, topic: Topic, partitions: int, partitions_max: int) -> None:
+    """Raise CoordinatorError unless a topic may have so many partitions."""
     row = table.find(topic.name, topic.topic_id)
     table.check_count(partitions)
     if partitions <= row.partitions:

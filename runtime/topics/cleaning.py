@@ -47,8 +47,9 @@ class TopicCleaner:
         return [topic for topic in topics if topic is not None]
 
     def _while_it_exists(self, topic: Topic, steps: Steps[None]) -> Steps[None]:
-        """Give up the work if the topic is deleted, which has released its records."""
+        """Give up the work if the topic is deleted, or not led any more, which has released its records."""
+        partitions = topic.partitions
         for _ in steps:
             yield
-            if self._catalogue.get(topic.name) is not topic:
+            if self._catalogue.get(topic.name) is not topic or topic.partitions is not partitions:
                 return

@@ -84,6 +84,9 @@ class PartitionLog:
         self._store(batch.with_base_offset(base_offset), batch.record_count, batch.max_timestamp_ms)
         return base_offset
 
+    def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
+        return self.transactions.is_open(producer_id) and self._producers.epoch_of(producer_id) == epoch
+
     def end_transaction(self, marker: MarkerRecord, timestamp_ms: int) -> None:
         """Append a control batch with the marker, which takes one offset and is not shown by consumers."""
         record = frame_record(0, 0, *encode_marker(marker))

@@ -7,6 +7,7 @@ COORDINATOR_LOAD_IN_PROGRESS, which clients retry.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from ...actors.errors import CoordinatorError, ErrorCode
 from ..disk.group_commit import GroupCommit
@@ -15,6 +16,16 @@ from .failures import to_coordinator_error
 
 PRODUCER_ID_BLOCK = 1000  # as Kafka's controller does for its brokers
 RESERVE_AT = 100  # Kafka's ProducerIdManager prefetches when 90 % of a block are used
+
+
+class ProducerIdAllocator(Protocol):
+    """The ids of new producers, with the methods of ``ProducerIds``."""
+
+    def allocate(self) -> int: ...
+
+    def call_when_available(self, callback: Callable[[], None]) -> None: ...
+
+    def mark_used_up_to(self, producer_id: int) -> None: ...
 
 
 class ProducerIds:

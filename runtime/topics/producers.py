@@ -85,6 +85,11 @@ class ProducerStates:
             )
         return None
 
+    def epoch_of(self, producer_id: int) -> int | None:
+        """The newest epoch of a known producer."""
+        producer = self._producers.get(producer_id)
+        return None if producer is None else producer.epoch
+
     def add_batch(self, batch: ProducerBatch, base_offset: int) -> None:
         """Remember a stored batch. A batch without a producer id is ignored."""
         if batch.producer_id < 0:

@@ -21,7 +21,10 @@ DROPS_PER_APPEND = 64
 """Batches that an append drops at most for each limit, so that it does not take long."""
 
 TOPIC_DELETED = sys.maxsize
-"""The size that waiters are called with when the topic is deleted: larger than any size they wait for."""
+"""The size that waiters are called with when the records are dropped: larger than any size they wait for."""
+
+NOT_LED = -1
+"""The leader epoch of a topic that another node leads, or none."""
 
 
 class EndOffsets(Protocol):
@@ -38,10 +41,12 @@ class EndOffsets(Protocol):
 class PartitionLogs(Sequence[PartitionLog]):
     """The partitions of a topic. An unused partition has no state but its end offset."""
 
-    __slots__ = ("_count", "_ends", "_logs", "_message_max_bytes")
+    __slots__ = ("_count", "_ends", "_first_offset", "_logs", "_message_max_bytes")
 
-    def __init__(self, ends: EndOffsets, message_max_bytes: int) -> None:
+    def __init__(self, ends: EndOffsets, message_max_bytes: int, first_offset: int = 0) -> None:
+        """``first_offset``: no partition begins below it."""
         self._ends = ends
+        self._first_offset = first_offset
         self._message_max_bytes = message_max_bytes
         self._logs: dict[int, PartitionLog] = {}
         self._count = len(ends)
@@ -70,7 +75,7 @@ class PartitionLogs(Sequence[PartitionLog]):
         if log is None:
             if not 0 <= index < self._count:
                 raise IndexError(f"partition {index}: expected 0 to {self._count - 1}")
-            log = PartitionLog(self._message_max_bytes, self._ends[index])
+            log = PartitionLog(self._message_max_bytes, max(self._ends[index], self._first_offset))
         return log
 
     def active(self) -> Iterator[PartitionLog]:
@@ -97,9 +102,14 @@ class Topic:
     in the same way. A limit that the topic was given holds for each partition instead.
 
     An append drops ``DROPS_PER_APPEND`` batches at most. After a limit was lowered, ``expire`` drops the others.
+
+    ``leader_epoch``: of this node's leadership, 0 without a cluster; NOT_LED if this node does not lead the topic.
     """
 
-    __slots__ = ("_records", "_sizes", "ends", "held_bytes", "is_internal", "name", "partitions", "policy", "topic_id")
+    __slots__ = (
+        *("_records", "_sizes", "ends", "held_bytes", "is_internal", "leader_epoch", "name", "partitions", "policy"),
+        "topic_id",
+    )
 
     def __init__(
         self,
@@ -117,8 +127,25 @@ class Topic:
         self.partitions = PartitionLogs(ends, policy.message_max_bytes)
         self.policy = policy
         self.is_internal = is_internal
+        self.leader_epoch = 0
         self.held_bytes = 0
         self._sizes = SizeClasses[PartitionLog]()
+
+    def lead(self, epoch: int, first_offset: int) -> None:
+        """This node begins to lead the topic. Its partitions are empty, and begin at ``first_offset`` or above."""
+        self._begin(epoch, first_offset)
+
+    def give_up(self) -> None:
+        """This node does not lead the topic any more. The records are dropped, and all waits end."""
+        self._begin(NOT_LED, 0)
+
+    def _begin(self, epoch: int, first_offset: int) -> None:
+        dropped = self.partitions
+        self._release_records()
+        self._sizes = SizeClasses[PartitionLog]()
+        self.leader_epoch = epoch
+        self.partitions = PartitionLogs(self.ends, self.policy.message_max_bytes, first_offset)
+        _end_waits(dropped)
 
     def use_policy(self, policy: TopicPolicy) -> None:
         """Follow changed settings from now on."""
@@ -196,9 +223,9 @@ class Topic:
 
     def delete_records(self, index: int, offset: int) -> Steps[None]:
         """Delete the records of a partition before ``offset``. Raises as ``PartitionLog.delete_before`` does."""
-        log = self.partitions[index]
-        dropped = ITEMS_PER_STEP
-        while dropped == ITEMS_PER_STEP:
+        partitions, dropped = self.partitions, ITEMS_PER_STEP
+        log = partitions[index]
+        while dropped == ITEMS_PER_STEP and self.partitions is partitions:
             batches = log.batch_count
             size_bytes = log.delete_before(offset, ITEMS_PER_STEP)
             dropped = batches - log.batch_count
@@ -248,8 +275,15 @@ class Topic:
 
     def close(self) -> None:
         """End all waits and release the records, because the topic is deleted."""
+        self._release_records()
+        _end_waits(self.partitions)
+
+    def _release_records(self) -> None:
         self._records.change(self, -self.held_bytes, -sum(log.batch_count for log in self.partitions.active()))
         self.held_bytes = 0
-        for log in self.partitions.active():
-            for waiter in tuple(log.waiters):
-                waiter(TOPIC_DELETED)
+
+
+def _end_waits(partitions: PartitionLogs) -> None:
+    for log in partitions.active():
+        for waiter in tuple(log.waiters):
+            waiter(TOPIC_DELETED)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Set
 from typing import NamedTuple
+from weakref import WeakSet
 
 from ...actors.steps import ITEMS_PER_STEP
 
@@ -20,12 +21,22 @@ class AbortedTransaction(NamedTuple):
     last_offset: int
 
 
+class TransactionCheck:
+    """The coordinator is being asked whether a producer may append. Its answer may be older than a marker."""
+
+    __slots__ = ("__weakref__", "producer_id")
+
+    def __init__(self, producer_id: int) -> None:
+        self.producer_id = producer_id
+
+
 class PartitionTransactions:
     """Must be updated in the order of the log."""
 
-    __slots__ = ("_aborted_transactions", "_open_first_offsets")
+    __slots__ = ("_aborted_transactions", "_checks", "_open_first_offsets")
 
     def __init__(self) -> None:
+        self._checks: WeakSet[TransactionCheck] | None = None  # few partitions ever have one
         self._open_first_offsets: dict[int, int] = {}  # by producer id, oldest transaction first
         self._aborted_transactions: list[AbortedTransaction] = []
 
@@ -36,8 +47,24 @@ class PartitionTransactions:
     def add_batch(self, producer_id: int, base_offset: int) -> None:
         self._open_first_offsets.setdefault(producer_id, base_offset)
 
+    def is_open(self, producer_id: int) -> bool:
+        return producer_id in self._open_first_offsets
+
+    def begin_check(self, producer_id: int) -> TransactionCheck:
+        """The check ends with the next marker of the producer, or when it is not referred to any more."""
+        check = TransactionCheck(producer_id)
+        if self._checks is None:
+            self._checks = WeakSet()
+        self._checks.add(check)
+        return check
+
+    def is_current(self, check: TransactionCheck | None) -> bool:
+        return self._checks is not None and check in self._checks
+
     def end(self, producer_id: int, committed: bool, marker_offset: int) -> None:
-        """End a producer's transaction. A marker without records before it has no effect."""
+        """End a producer's transaction. A marker without records before it ends checks only."""
+        if self._checks:
+            self._checks = WeakSet(check for check in self._checks if check.producer_id != producer_id)
         first_offset = self._open_first_offsets.pop(producer_id, None)
         if first_offset is not None and not committed:
             self._aborted_transactions.append(AbortedTransaction(producer_id, first_offset, marker_offset))

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from callboard.runtime.cluster.engines.objects import ObjectStore
 from callboard.runtime.cluster.engines.postgres import PostgresStore
 
 from .engine_cases import EngineCase, NetworkCase, memory_case, skip_or_fail, url_case
+from .object_server import CREDENTIALS, ObjectServer, missing_object_server
 from .postgres_server import PostgresServer, missing_postgres
 
-ENGINES = ("memory", "folder", "postgres")
-NETWORK_ENGINES = ("postgres",)
+ENGINES = ("memory", "folder", "local", "postgres", "objects")
+NETWORK_ENGINES = ("postgres", "objects")
 LIMIT_S = 0.5
 
 
@@ -35,8 +37,18 @@ def folder_engine(tmp_path: Path) -> EngineCase:
 
 
 @pytest.fixture
+def local_engine(tmp_path: Path) -> EngineCase:
+    return url_case("local", tmp_path.as_uri().replace("file:", "local:"))
+
+
+@pytest.fixture
 def postgres_engine(postgres: PostgresServer) -> EngineCase:
     return url_case("postgres", postgres.url())
+
+
+@pytest.fixture
+def objects_engine(objects: ObjectServer) -> EngineCase:
+    return url_case("objects", objects.url(), announces=False)
 
 
 @pytest.fixture(params=NETWORK_ENGINES)
@@ -54,10 +66,26 @@ def postgres_network(postgres: PostgresServer) -> NetworkCase:
     return NetworkCase("postgres", postgres.port, make)
 
 
+@pytest.fixture
+def objects_network(objects: ObjectServer) -> NetworkCase:
+    return NetworkCase("objects", objects.port, lambda port, client: ObjectStore(objects.url(port=port), LIMIT_S))
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """A server for all tests of a process."""
     if (reason := missing_postgres()) is not None:
         skip_or_fail(reason)
     with PostgresServer({"fsync": "off"}) as server:  # no test here stops the machine
+        yield server
+
+
+@pytest.fixture(scope="session")
+def objects() -> Iterator[ObjectServer]:
+    """A server for all tests of a process."""
+    if (reason := missing_object_server()) is not None:
+        skip_or_fail(reason)
+    with pytest.MonkeyPatch.context() as patch, ObjectServer() as server:
+        for name, value in CREDENTIALS.items():
+            patch.setenv(name, value)
         yield server

@@ -19,7 +19,7 @@ from .memory_store import Memory, MemoryStore
 Opener = Callable[[str], Store]
 """Makes the store of a node, given its name."""
 
-DEADLINE_S = 60.0
+DEADLINE_S = 240.0
 NUMBERS = count(1)
 
 

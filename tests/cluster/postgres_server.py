@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -50,6 +53,20 @@ def programs() -> Path | None:
     return Path(found).parent if found else None
 
 
+def wait_for_end(pid: int) -> None:
+    """Until no such process runs; it may be a child of nobody who would wait for it."""
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while (status := _status(pid)) and " Z " not in status:
+        assert time.monotonic() < deadline_s, f"process {pid} does not end"
+        time.sleep(0.01)
+
+
+def _status(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text()
+    return ""
+
+
 def free_port() -> int:
     with socket.socket() as listener:
         listener.bind((HOST, 0))
@@ -58,12 +75,16 @@ def free_port() -> int:
 
 
 class PostgresServer:
-    """A server that runs from ``with`` to its end. ``settings``: of ``postgresql.conf``, beside ``SETTINGS``."""
+    """A server that runs from ``with`` to its end. ``settings``: of ``postgresql.conf``, beside ``SETTINGS``.
 
-    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+    ``network``: may connect, too, without a password.
+    """
+
+    def __init__(self, settings: Mapping[str, str] | None = None, network: str = "") -> None:
         self.port = free_port()
         self.folder = Path(tempfile.mkdtemp(prefix="callboard-postgres-"))
         self.data = self.folder / "data"
+        self._access = ACCESS + (f"host all all {network} trust\n" if network else "")
         self._settings = {**SETTINGS, **(settings or {})}
         self.owner = ADMINISTRATOR if os.geteuid() == 0 else None
         if self.owner:
@@ -88,7 +109,7 @@ class PostgresServer:
         self._run(
             "initdb", "-D", self.data, "-U", ADMINISTRATOR, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"
         )
-        (self.data / "pg_hba.conf").write_text(ACCESS)
+        (self.data / "pg_hba.conf").write_text(self._access)
         self._configure()
 
     def start(self) -> None:
@@ -99,6 +120,19 @@ class PostgresServer:
         """``immediate`` is a crash: the next start replays the log. Does nothing if it does not run."""
         if (self.data / "postmaster.pid").exists():
             self._run("pg_ctl", "stop", "-w", "-D", self.data, "-m", mode)
+
+    def crash(self) -> None:
+        """End all its processes with ``kill -9``, the postmaster first, so that it cannot stop the others cleanly."""
+        postmaster = int((self.data / "postmaster.pid").read_text().split()[0])
+        children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
+        for pid in (postmaster, *map(int, children)):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for pid in (postmaster, *map(int, children)):
+            wait_for_end(pid)
+        # Where nobody waits for processes without a parent, their ids stay in use, and a start would believe the locks.
+        (self.data / "postmaster.pid").unlink()
+        (self.folder / f".s.PGSQL.{self.port}.lock").unlink(missing_ok=True)
 
     def remove(self) -> None:
         try:
@@ -127,10 +161,17 @@ class PostgresServer:
         lines = statement if statement.rstrip().endswith(";") else f"{statement};"
         return self._run(*command, text=lines).strip()
 
-    def url(self, user: str = ADMINISTRATOR, password: str = "", database: str = "postgres", port: int = 0) -> str:
+    def url(
+        self,
+        user: str = ADMINISTRATOR,
+        password: str = "",
+        database: str = "postgres",
+        port: int = 0,
+        host: str = HOST,
+    ) -> str:
         """``port``: of a proxy in front of the server."""
         secret = f":{password}" if password else ""
-        return f"postgresql://{user}{secret}@{HOST}:{port or self.port}/{database}"
+        return f"postgresql://{user}{secret}@{host}:{port or self.port}/{database}"
 
     def log(self) -> str:
         return (self.folder / "log").read_text()

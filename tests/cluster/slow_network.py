@@ -22,6 +22,8 @@ class SlowNetwork:
         self.delivers = asyncio.Event()
         """While it is not set, what clients send waits here, also that of clients that have gone."""
         self.delivers.set()
+        self.delay_s = 0.0
+        """How much longer each request takes."""
         self._server_port = server_port
         self._links: set[asyncio.Task[None]] = set()
 
@@ -63,6 +65,7 @@ class SlowNetwork:
                 if self.loses_requests:
                     break
                 await self.delivers.wait()
+                await asyncio.sleep(self.delay_s)
                 to_server.write(data)
                 await to_server.drain()
         answers.cancel()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from callboard.runtime.cluster import engines
-from callboard.runtime.cluster.engines import ENGINES, Engine, open_store, without_password
+from callboard.runtime.cluster.engines import ENGINES, StoreEngine, open_store, without_password
 from callboard.runtime.cluster.engines.folder import FolderStore
 from callboard.runtime.common.errors import StartError
 
@@ -22,6 +22,11 @@ def test_unknown_scheme_is_refused_with_examples(url: str) -> None:
     with pytest.raises(StartError, match=r"no store has a URL like .*file:///shared/callboard") as caught:
         open_store(url, "n1")
     assert "secret" not in str(caught.value)
+
+
+def test_path_without_scheme_is_refused_with_its_url() -> None:
+    with pytest.raises(StartError, match=r"; a folder is file:///shared/callboard;"):
+        open_store("/shared/callboard", "n1")
 
 
 @pytest.mark.parametrize("url", ["file://", "file:///", "file://shared/callboard", "file:///shared?x=1", "file:///a#b"])
@@ -42,7 +47,7 @@ def test_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch
 
 
 def test_bug_in_an_engine_is_not_taken_for_a_missing_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ENGINES, "x", Engine("no_such_module", "x://", "library", "extra"))
+    monkeypatch.setitem(ENGINES, "x", StoreEngine("no_such_module", "x://", "library", "extra"))
     with pytest.raises(ModuleNotFoundError, match="no_such_module"):
         open_store("x://y", "n1")
 

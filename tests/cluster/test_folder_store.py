@@ -173,11 +173,11 @@ def test_temporary_file_that_another_process_removes_before_it_is_locked_is_made
                 self.made.wait(0.2)
             return super().names(path)
 
-        def lock(self, fd: int) -> None:
+        def lock(self, fd: int, *, hold: bool = True) -> None:
             if not self.made.is_set():
                 self.made.set()
                 self.removed.wait(0.2)
-            super().lock(fd)
+            super().lock(fd, hold=hold)
 
         def remove(self, path: Path) -> None:
             super().remove(path)

@@ -129,6 +129,7 @@ def test_proof_names_what_is_not_as_expected(monkeypatch: pytest.MonkeyPatch) ->
 def test_documentation_has_the_size_of_each_search() -> None:
     rows = re.findall(r"^\| `([a-z-]+)` \|[^|]*\| ([\d,]+) \| ([\d,]+) \| (\d+) \|", PAGE.read_text(), re.MULTILINE)
     sizes = {name: Size(*(int(number.replace(",", "")) for number in numbers)) for name, *numbers in rows}
+    sizes = {name: size for name, size in sizes.items() if name in SPACES}  # the page has other searches, too
     assert sizes == {name: space.size for name, space in SPACES.items()}
 
 

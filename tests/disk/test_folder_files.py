@@ -22,7 +22,7 @@ from callboard.runtime.engine.clock import wall_clock_ms
 from callboard.runtime.log.compaction.history import HistoryMark, write_history_mark
 from callboard.runtime.log.compaction.job import CompactionJob, run
 from callboard.runtime.log.compaction.swap import CompactionSettings
-from callboard.runtime.node.environment import Environment
+from callboard.runtime.node.environment import CheckpointTriggers, Environment
 from callboard.runtime.settings.file_mode import parse_file_mode
 from callboard.runtime.settings.load import load
 
@@ -48,7 +48,7 @@ def coordinator(data: Path, disk: Disk) -> Coordinator:
     return Coordinator(
         data,
         topics={"jobs": 2},
-        environment=Environment(disk=disk, checkpoint_bytes=1024),
+        environment=Environment(disk=disk, checkpoints=CheckpointTriggers(1024)),
         offsets_topic_num_partitions=1,
         transaction_state_log_num_partitions=1,
         offsets_topic_segment_bytes=300,

@@ -30,8 +30,9 @@ from topics_helpers import producer_batch
 
 from callboard.runtime.disk import disk as disk_module
 from callboard.runtime.disk.disk import Disk
-from callboard.runtime.node.environment import Environment
+from callboard.runtime.node.environment import CheckpointTriggers, Environment
 from callboard.runtime.node.node import Node
+from callboard.runtime.settings.listeners import PLAINTEXT
 from callboard.runtime.settings.table import Options, Settings
 from callboard.runtime.topics.producer_ids import PRODUCER_ID_BLOCK
 
@@ -68,7 +69,7 @@ async def running_node(
     options = Options(data=folder, topics=TOPICS)
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
-    node = await Node.open(Settings(**{**defaults, **settings}), options, environment, listener)
+    node = await Node.open(Settings(**{**defaults, **settings}), options, environment, {PLAINTEXT: listener})
     clients = [Client(*await asyncio.open_connection("127.0.0.1", port)) for _ in range(3)]
     try:
         yield node, clients
@@ -139,7 +140,7 @@ async def test_no_sync_or_rename_runs_on_the_loop_while_it_serves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk_calls = DiskCalls(monkeypatch)
-    environment = Environment(checkpoint_bytes=20_000, checkpoint_interval_ms=50)
+    environment = Environment(checkpoints=CheckpointTriggers(20_000, 50))
     async with running_node(tmp_path, environment, offsets_topic_segment_bytes=2000, log_cleaner_enable=False) as (
         node,
         clients,
@@ -155,7 +156,7 @@ async def test_no_sync_or_rename_runs_on_the_loop_while_it_serves(
         while not ((tmp_path / "topics.ends").exists() and (tmp_path / "topics.json").exists()):
             await asyncio.sleep(0.01)
 
-        await ask_at_random(node.services.cluster.advertised_port, clients[2], Random(7))
+        await ask_at_random(node.services.cluster.addresses[PLAINTEXT].port, clients[2], Random(7))
         disk_calls.loop_thread = 0
     assert disk_calls.on_loop == []
     for expected in ("topics.json", "topics.ends", "settings.json"):

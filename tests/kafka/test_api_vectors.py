@@ -35,6 +35,8 @@ from callboard.actors.steps import run_steps
 from callboard.runtime.kafka.api import heartbeat, join_group, leave_group, sync_group
 from callboard.runtime.kafka.call import Call
 from callboard.runtime.kafka.codec.schemas import schema
+from callboard.runtime.settings.address import Address
+from callboard.runtime.settings.listeners import Listener
 
 JOIN = {
     "group_id": "g",
@@ -188,7 +190,7 @@ def head(name: str, version: int) -> str:
 
 @async_test
 async def test_response_bytes_equal_vectors_of_kafka(tmp_path: Path) -> None:
-    async with running_node(tmp_path, {"advertised": ("h", 9092)}) as harness:
+    async with running_node(tmp_path, {"listeners": (Listener(advertised=Address("h", 9092)),)}) as harness:
         client = await harness.connect()
 
         async def body_of_response(name: str, version: int, **values: Any) -> str:

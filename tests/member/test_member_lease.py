@@ -21,6 +21,7 @@ from member_helpers import (
     member_on_loop_time,
     next_assignment_of,
     restart_node,
+    unanswered,
     wait_until,
 )
 
@@ -325,3 +326,34 @@ async def test_suspended_machine_without_answers_loses_its_shards_within_a_heart
             clock.ahead_s += SESSION_S
             async with asyncio.timeout(SESSION_S / 5 + 0.1):
                 await shard.lost.wait()
+
+
+@in_virtual_time
+async def test_member_of_a_frozen_server_asks_the_others_before_its_lease_ends() -> None:
+    """The server accepts everything and answers nothing, and the group has moved meanwhile."""
+    async with local_coordinator() as inner:
+        connector = CutConnector(inner)
+        async with member_on_loop_time(connector, resources={"jobs": 1}) as member:
+            shard = (await next_assignment_of(member, 1)).shards[0]
+            await asyncio.sleep(3)
+            connector.loses_requests = True
+            commit = asyncio.ensure_future(shard.commit(7))
+            await asyncio.sleep(1)
+            connector.loses_requests = False  # for new connections: a lost request stays lost
+            await commit
+            await asyncio.sleep(2 * SESSION_S)
+            assert not shard.is_lost
+
+
+@in_virtual_time
+async def test_channel_of_a_silent_server_is_closed_once() -> None:
+    """A server that is only slow is not asked again and again."""
+    connector = ScriptedConnector()
+    async with member_on_loop_time(connector, resources={"jobs": 1}) as member:
+        shard = (await next_assignment_of(member, 1)).shards[0]
+        await wait_until(lambda: connector.count(Heartbeat) > 0)
+        opened = connector.opened
+        connector.answer_next(Heartbeat, *[unanswered() for _ in range(10)])
+        async with asyncio.timeout(SESSION_S):
+            await shard.lost.wait()
+        assert connector.opened == opened + 1

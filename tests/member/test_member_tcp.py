@@ -128,7 +128,7 @@ async def test_connect_to_no_server_or_another_protocol_raises_channel_lost() ->
     async with server:
         port = server.sockets[0].getsockname()[1]
         with pytest.raises(ChannelLost, match="does not speak Kafka's protocol"):
-            await TcpConnector(f"127.0.0.1:{port}").open("me")
+            await TcpConnector(f"127.0.0.1:{port}").connect_to_any("me")
 
 
 @pytest.mark.parametrize("bootstrap", ["", "nowhere", "host:0", "host:9092,"])

@@ -7,9 +7,17 @@ from typing import Any
 
 import pytest
 from actor_system.simulated_group import SimulatedGroup
-from member_helpers import GROUP, in_virtual_time, local_coordinator, member_on_loop_time, next_assignment_of
+from member_helpers import (
+    GROUP,
+    in_virtual_time,
+    local_coordinator,
+    member_on_loop_time,
+    next_assignment_of,
+    restart_node,
+)
 
 from callboard import Coordinator
+from callboard.actors.group.core import first_generation
 from callboard.runtime.embed.results import ListedGroup
 from callboard.runtime.member.local import LocalConnector
 from callboard.runtime.member.resources import check_names
@@ -37,6 +45,22 @@ async def test_token_grows_after_the_group_was_deleted() -> None:
         assert GROUP not in groups.groups
         assert GROUP not in groups.passivated
         assert first < second < await next_token(connector)
+
+
+@in_virtual_time
+async def test_token_begins_at_the_clock_after_a_restart_before_the_first_generation() -> None:
+    """The log has a record of the group then, with generation 0, as Kafka's."""
+    settings: Any = {"group_generation_from_clock": True, "group_initial_rebalance_delay_ms": 3000}
+    async with (
+        local_coordinator(**settings) as connector,
+        member_on_loop_time(connector, resources=JOBS) as member,
+    ):
+        await asyncio.sleep(1)
+        await restart_node(connector)
+        token = (await next_assignment_of(member, 2)).shards[0].token
+        assert connector.node is not None
+        now_s = connector.node.environment.clock.wall_ms() // 1000
+        assert first_generation(1000 * (now_s - 60)) < token <= first_generation(1000 * now_s) + 1
 
 
 @in_virtual_time

@@ -31,6 +31,8 @@ from callboard.runtime.loading import local_store as loading_module
 from callboard.runtime.loading.sink import LoadSink
 from callboard.runtime.node import node as node_module
 from callboard.runtime.node.node import Node
+from callboard.runtime.settings.address import Address
+from callboard.runtime.settings.listeners import PLAINTEXT, Listener
 from callboard.runtime.settings.table import Options, Settings
 
 LATEST = -1
@@ -155,7 +157,7 @@ async def test_stop_under_load_loses_no_acknowledged_commit(tmp_path: Path, in_o
 
 async def start_another(folder: Path, **options: Any) -> Node:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        return await Node.open(Settings(), Options(data=folder, **options), listening_socket=listening)
+        return await Node.open(Settings(), Options(data=folder, **options), listening_sockets={PLAINTEXT: listening})
 
 
 @async_test
@@ -243,14 +245,16 @@ async def test_stop_closes_log_if_loading_cannot_be_finished(tmp_path: Path, mon
 
 
 def advertised_address(node: Node) -> tuple[str, int]:
-    return node.services.cluster.advertised_host, node.services.cluster.advertised_port
+    return node.services.cluster.addresses[PLAINTEXT]
 
 
 @async_test
 async def test_find_coordinator_returns_advertised_address(tmp_path: Path) -> None:
     async with running_node(tmp_path / "listened") as harness:
         assert advertised_address(harness.node) == ("127.0.0.1", harness.port)
-    async with running_node(tmp_path / "advertised", {"advertised": ("host.example", 9)}) as harness:
+    async with running_node(
+        tmp_path / "advertised", {"listeners": (Listener(advertised=Address("host.example", 9)),)}
+    ) as harness:
         assert advertised_address(harness.node) == ("host.example", 9)
 
 

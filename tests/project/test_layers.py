@@ -15,7 +15,14 @@ from layers import CIRCLES_ALLOWED, PACKAGES, allowed, is_allowed, package_of
 from project_packages import FOLDERS, FRONT, PYSPARK_CALLBOARD, packages
 
 # Libraries that the runtime can do without, and the extra that brings each.
-OPTIONAL = {"asyncpg": "postgres", "cramjam": "compression", "numpy": "fast", "pytest": "pytest"}
+OPTIONAL = {
+    "asyncpg": "postgres",
+    "cramjam": "compression",
+    "hypothesis": "hypothesis",
+    "numpy": "fast",
+    "obstore": "objects",
+    "pytest": "pytest",
+}
 ACTORS_LIBRARIES = {"pykka", "sortedcontainers"}
 # What the actor engine's files may import, and what a program that imports all of them must not have loaded.
 ENGINE = ("actors/base", "runtime/engine")
@@ -118,8 +125,9 @@ def test_table_allows_nothing_that_no_file_imports() -> None:
         ("runtime/cli/serve", "from callboard import __version__", []),
         ("spark/made_up", "from ..runtime.kafka import call", ["runtime/kafka/call"]),
         ("spark/made_up", "from ..runtime.log.format.batch import Batch", []),
+        ("spark/made_up", "from ..runtime.settings.table import Settings", ["runtime/settings/table"]),
         ("spark/made_up", "from ..runtime.settings.dynamic import DynamicSettings", ["runtime/settings/dynamic"]),
-        ("spark/made_up", "from ..runtime.settings import table", []),
+        ("spark/made_up", "from ..runtime.settings import address", []),
         ("bench/made_up", "from callboard.runtime import serve", []),
     ],
 )

@@ -11,6 +11,7 @@ from topics_helpers import MESSAGE_MAX_BYTES, producer_batch
 from work_counter import WorkCounter
 
 from callboard.actors.errors import CoordinatorError
+from callboard.actors.steps import ITEMS_PER_STEP, run_steps
 from callboard.runtime.settings.table import LONG_MAX
 from callboard.runtime.topics.held_records import HeldRecords
 from callboard.runtime.topics.policy import TopicPolicy
@@ -170,3 +171,26 @@ def test_close_calls_waiters_with_topic_deleted() -> None:
     topic.partitions[1].waiters.add(calls.append)
     topic.close()
     assert calls == [TOPIC_DELETED]
+
+
+# Leadership ----------------------------------------------------------------------------------------------------------
+
+
+def test_work_on_records_ends_when_leadership_does() -> None:
+    topic, _ = topic_of(1, 100 * BATCH_BYTES)
+    for _ in range(3 * ITEMS_PER_STEP):
+        topic.append(0, producer_batch())
+    steps = topic.delete_records(0, 3 * ITEMS_PER_STEP)
+    next(steps)
+    topic.give_up()
+    topic.lead(1, 1000)
+    topic.append(0, producer_batch())
+    run_steps(steps)
+    assert (topic.held_bytes, topic.partitions[0].end_offset) == (BATCH_BYTES, 1001)
+
+
+def test_new_partitions_of_a_topic_begin_where_the_others_did() -> None:
+    topic, ends = topic_of(2, LONG_MAX)
+    ends[1] = 7
+    topic.lead(1, 5)
+    assert [log.start_offset for log in topic.partitions] == [5, 7]

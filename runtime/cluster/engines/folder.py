@@ -53,11 +53,16 @@ def open_store(url: str, client: str) -> FolderStore:
 
     ``client`` is part of the names of temporary files. Raises StartError.
     """
+    return FolderStore(Folder(folder_of(url), Disk(), f"{client}-{secrets.token_hex(8)}"))
+
+
+def folder_of(url: str) -> Path:
+    """The path in a URL. Raises StartError."""
     parts = urlsplit(url)
     path = Path(unquote(parts.path))
     if parts.netloc or parts.query or parts.fragment or path.parts[1:] == ():
         raise StartError(f"{url!r} names no folder; expected the absolute path of one, like file:///shared/callboard")
-    return FolderStore(Folder(path, Disk(), f"{client}-{secrets.token_hex(8)}"))
+    return path
 
 
 class Folder:
@@ -77,7 +82,7 @@ class Folder:
         self._read: set[Path] = set()  # folders of values that were read since the last sync
 
     def create(self, key: str, value: bytes) -> bool:
-        path = self._new_path(key)
+        path = self.new_path(key)
         with self._temporary_file(value) as temporary:
             try:
                 self._disk.link(temporary, path)
@@ -87,7 +92,7 @@ class Folder:
         return True
 
     def put(self, key: str, value: bytes) -> None:
-        path = self._new_path(key)
+        path = self.new_path(key)
         with self._temporary_file(value) as temporary:
             self._disk.rename(temporary, path)
             self._disk.sync_folder(path.parent)
@@ -163,7 +168,8 @@ class Folder:
             finally:
                 self._disk.close(fd)
 
-    def _new_path(self, key: str) -> Path:
+    def new_path(self, key: str) -> Path:
+        """The path of a key, whose folder is made if it is missing."""
         self._prepare()
         path = self.root / key
         self._make_folder(path.parent)

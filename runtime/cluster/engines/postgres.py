@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from ...common.errors import StartError
+from ..continuity import Check
 from ..store import check_key
 from .operations import Operations
 from .postgres_session import CHANNEL, Rows, Session, Sessions, SessionSource
@@ -52,12 +53,14 @@ where waiting.wait_event_type = 'Lock' and waiting.query like 'insert into callb
 
 
 def open_store(url: str, client: str) -> PostgresStore:
-    """The store in the database of a URL, as libpq reads it. ``client`` is shown in ``application_name``.
+    """The store in the database of a URL, as libpq reads it; it may name several hosts.
 
+    ``client`` is shown in ``application_name``.
     The table ``callboard.store`` is created when it is first used. Raises StartError.
     """
     try:
-        _ = urlsplit(url).port
+        for host in urlsplit(url).netloc.rpartition("@")[2].split(","):
+            _ = urlsplit(f"//{host}").port
     except ValueError as error:
         raise StartError(
             f"the URL of a PostgreSQL is not valid: {error}; expected one like postgresql://user@host:5432/database"
@@ -65,11 +68,35 @@ def open_store(url: str, client: str) -> PostgresStore:
     return PostgresStore(url, client)
 
 
+async def read(session: Session, query: str, *arguments: object) -> Rows:
+    """The rows of ``GET`` or ``LIST``."""
+    rows = await session.fetch(query, *arguments)
+    if any(row[0] == "" for row in rows):
+        raise session.demoted()
+    return rows
+
+
+class SessionReader:
+    """``continuity.Reader``: what one connection shows of the store."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def get(self, keys: Sequence[str]) -> list[bytes | None]:
+        rows = await read(self._session, GET, list(keys))
+        values = {row[0]: row[1] for row in rows}
+        return [values.get(key) for key in keys]
+
+    async def list(self, prefix: str, after: str = "") -> list[str]:
+        return sorted(row[0] for row in await read(self._session, LIST, prefix, after))
+
+
 class PostgresStore:
-    """A ``Store``. ``limit_s``: of each operation. ``patience_s``: see ``PATIENCE_S``."""
+    """A ``Store``, and ``Reconnecting``. ``limit_s``: of each operation. ``patience_s``: see ``PATIENCE_S``."""
 
     def __init__(self, url: str, client: str, limit_s: float = LIMIT_S, patience_s: float = PATIENCE_S) -> None:
-        source = SessionSource(url, f"callboard:{client}", limit_s)
+        self.on_connected: Check | None = None
+        source = SessionSource(url, f"callboard:{client}", limit_s, self._check_session)
         self._source = source
         self._operations = Operations("PostgreSQL", limit_s)
         self._creates = Sessions(source, SESSIONS_FOR_CREATES)
@@ -130,18 +157,21 @@ class PostgresStore:
 
     async def _read(self, query: str, *arguments: object) -> Rows:
         async with self._others.session() as session:
-            rows = await session.fetch(query, *arguments)
-            if any(row[0] == "" for row in rows):
-                raise session.demoted()
-            return rows
+            return await read(session, query, *arguments)
+
+    async def _check_session(self, session: Session) -> None:
+        if self.on_connected is not None:
+            await self.on_connected(SessionReader(session))
 
     async def _wait_for_change(self, timeout_s: float) -> None:
-        """Behind a pooler there are no notifications; then this is a pause."""
+        """Behind a pooler there are no notifications; then this is a pause. The first call misses no change: it returns
+        as soon as the next ones are heard."""
         try:
             async with asyncio.timeout(timeout_s):
                 if self._listener is None or self._listener.is_closed:
                     self._listener = await self._source.open()
                     await self._listener.listen(self._changed.set)
+                    self._changed.set()
                 await self._changed.wait()
         except TimeoutError:
             pass

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
+from weakref import WeakSet
 
 import asyncpg
 
@@ -18,6 +19,9 @@ CHANNEL = "callboard"
 
 CHECK = """select pg_backend_pid(), pg_is_in_recovery(), current_setting('synchronous_commit'),
 to_regclass('callboard.store') is not null"""
+TIMELINE = "select substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
+ANSWERS_S = 0.02
+"""What has been answered by then is known to those who have asked."""
 # One transaction. ``storage`` as part of ``create table`` came with version 16.
 CREATE_TABLE = """create schema if not exists callboard;
 create table callboard.store (key text collate "C" primary key, value bytea not null);
@@ -100,6 +104,16 @@ class Session:
             self._connection.add_termination_listener(lambda *_: changed())
             await self._connection.add_listener(CHANNEL, lambda *_: changed())
 
+    async def timeline(self) -> str:
+        """That of the server's log, "" if it does not tell."""
+        try:
+            [[timeline]] = await self._connection.fetch(TIMELINE)
+        except asyncpg.PostgresError:
+            return ""
+        except (OSError, asyncpg.InterfaceError) as error:
+            raise translated(error, self._address) from error
+        return str(timeline)
+
     def demoted(self) -> StoreUnavailable:
         return StoreUnavailable(f"PostgreSQL at {self._address} is a standby; waiting for a primary")
 
@@ -132,14 +146,24 @@ class Session:
             self._warning = str(message.message)
 
 
-class SessionSource:
-    """Opens sessions of one database. ``address``: as errors show it; it has no password."""
+CheckSession = Callable[[Session], Awaitable[None]]
 
-    def __init__(self, url: str, application_name: str, limit_s: float) -> None:
+
+class SessionSource:
+    """Opens sessions of one database. ``address``: as errors show it; it has no password.
+
+    ``check`` is awaited with each new session. After a failover all earlier sessions are dropped before that, so that
+    nothing is acknowledged by two servers at the same time.
+    """
+
+    def __init__(self, url: str, application_name: str, limit_s: float, check: CheckSession) -> None:
         self._url = url
         self._application_name = application_name
         self._limit_s = limit_s
+        self._check = check
         self._has_table = False
+        self._timeline = ""
+        self._opened: WeakSet[Session] = WeakSet()
         self.address = url.rpartition("@")[2].partition("://")[2] or url.rpartition("@")[2]
 
     async def open(self) -> Session:
@@ -157,11 +181,22 @@ class SessionSource:
         session = Session(connection, self.address)
         try:
             await session.prepare(creates_table=not self._has_table)
+            await self._drop_those_of_another_timeline(await session.timeline())
+            await self._check(session)
         except BaseException:
             session.drop()
             raise
         self._has_table = True
+        self._opened.add(session)
         return session
+
+    async def _drop_those_of_another_timeline(self, timeline: str) -> None:
+        """A promoted standby begins another timeline. Its former primary may still answer."""
+        if self._timeline not in ("", timeline):
+            for session in self._opened:
+                session.drop()
+            await asyncio.sleep(ANSWERS_S)
+        self._timeline = timeline
 
 
 class Sessions:

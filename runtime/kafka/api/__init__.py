@@ -16,10 +16,13 @@ from typing import NamedTuple
 
 from ....actors.steps import Steps
 from .. import checks
+from ..answer_deadlines import AnswerDeadlines
 from ..authorizer import Authorizer
 from ..call import Call
 from ..checks import Check
 from ..codec.schemas import Schema, schema
+from ..lease import with_lease
+from ..peer_gate import PeerGate
 
 ITEMS, CONFIG_ITEMS = "max_request_items", "max_request_config_items"
 
@@ -38,6 +41,7 @@ class Api(NamedTuple):
     comes_in_bursts: bool = False  # all members of a group send it at about the same time
     reads_only: bool = False  # its work stops when the client is gone
     limit: str = ITEMS  # the setting that limits the items of all arrays of a request together
+    needs_lease: bool = False  # it answers from groups or transactions, which another node may own meanwhile
 
 
 APIS: tuple[Api, ...] = (
@@ -61,7 +65,16 @@ APIS: tuple[Api, ...] = (
         items=(checks.DESCRIBE_TOPIC, checks.LISTED_TOPIC, checks.CREATE_TOPIC, checks.DESCRIBE_CLUSTER),
         reads_only=True,
     ),
-    Api(8, "offset_commit", 2, 10, whole=(checks.READ_GROUP,), items=(checks.READ_TOPIC,), overlaps=True),
+    Api(
+        8,
+        "offset_commit",
+        2,
+        10,
+        whole=(checks.READ_GROUP,),
+        items=(checks.READ_TOPIC,),
+        overlaps=True,
+        needs_lease=True,
+    ),
     Api(
         9,
         "offset_fetch",
@@ -69,19 +82,22 @@ APIS: tuple[Api, ...] = (
         10,
         items=(checks.DESCRIBE_GROUP, checks.DESCRIBE_TOPIC, checks.FILTERED_TOPIC),
         reads_only=True,
+        needs_lease=True,
     ),
     Api(10, "find_coordinator", 0, 6, items=(checks.DESCRIBE_GROUP, checks.DESCRIBE_TRANSACTIONAL_ID), reads_only=True),
-    Api(11, "join_group", 0, 9, whole=(checks.READ_GROUP,), comes_in_bursts=True),
-    Api(12, "heartbeat", 0, 4, whole=(checks.READ_GROUP,), overlaps=True),
-    Api(13, "leave_group", 0, 5, whole=(checks.READ_GROUP,)),
-    Api(14, "sync_group", 0, 5, whole=(checks.READ_GROUP,), comes_in_bursts=True),
-    Api(15, "describe_groups", 0, 6, items=(checks.DESCRIBE_GROUP,), reads_only=True),
-    Api(16, "list_groups", 0, 5, items=(checks.LISTED_GROUP,), reads_only=True),
+    Api(11, "join_group", 0, 9, whole=(checks.READ_GROUP,), comes_in_bursts=True, needs_lease=True),
+    Api(12, "heartbeat", 0, 4, whole=(checks.READ_GROUP,), overlaps=True, needs_lease=True),
+    Api(13, "leave_group", 0, 5, whole=(checks.READ_GROUP,), needs_lease=True),
+    Api(14, "sync_group", 0, 5, whole=(checks.READ_GROUP,), comes_in_bursts=True, needs_lease=True),
+    Api(15, "describe_groups", 0, 6, items=(checks.DESCRIBE_GROUP,), reads_only=True, needs_lease=True),
+    Api(16, "list_groups", 0, 5, items=(checks.LISTED_GROUP,), reads_only=True, needs_lease=True),
     Api(18, "api_versions", 0, 4),
     Api(19, "create_topics", 2, 7, items=(checks.CREATE_TOPIC, checks.DESCRIBE_NEW_TOPIC_CONFIGS)),
     Api(20, "delete_topics", 1, 6, items=(checks.DESCRIBE_TO_DELETE, checks.DELETE_TOPIC)),
     Api(21, "delete_records", 0, 2, items=(checks.DELETE_RECORDS,)),
-    Api(22, "init_producer_id", 0, 5, whole=(checks.WRITE_TRANSACTIONAL_ID, checks.WRITE_IDEMPOTENTLY)),
+    Api(
+        22, "init_producer_id", 0, 5, whole=(checks.WRITE_TRANSACTIONAL_ID, checks.WRITE_IDEMPOTENTLY), needs_lease=True
+    ),
     Api(
         24,
         "add_partitions_to_txn",
@@ -89,9 +105,10 @@ APIS: tuple[Api, ...] = (
         5,
         whole=(checks.WRITE_TRANSACTIONAL_ID, checks.ACT_AS_BROKER),
         items=(checks.WRITE_TOPIC,),
+        needs_lease=True,
     ),
-    Api(25, "add_offsets_to_txn", 0, 4, whole=(checks.WRITE_TRANSACTIONAL_ID, checks.READ_GROUP)),
-    Api(26, "end_txn", 0, 5, whole=(checks.WRITE_TRANSACTIONAL_ID,)),
+    Api(25, "add_offsets_to_txn", 0, 4, whole=(checks.WRITE_TRANSACTIONAL_ID, checks.READ_GROUP), needs_lease=True),
+    Api(26, "end_txn", 0, 5, whole=(checks.WRITE_TRANSACTIONAL_ID,), needs_lease=True),
     Api(
         28,
         "txn_offset_commit",
@@ -99,6 +116,7 @@ APIS: tuple[Api, ...] = (
         5,
         whole=(checks.WRITE_TRANSACTIONAL_ID, checks.READ_GROUP),
         items=(checks.READ_TOPIC,),
+        needs_lease=True,
     ),
     Api(
         32,
@@ -118,7 +136,7 @@ APIS: tuple[Api, ...] = (
         limit=CONFIG_ITEMS,
     ),
     Api(37, "create_partitions", 0, 3, items=(checks.ALTER_TOPIC,)),
-    Api(42, "delete_groups", 0, 2, items=(checks.DELETE_GROUP,)),
+    Api(42, "delete_groups", 0, 2, items=(checks.DELETE_GROUP,), needs_lease=True),
     Api(
         44,
         "incremental_alter_configs",
@@ -132,7 +150,7 @@ APIS: tuple[Api, ...] = (
         ),
         limit=CONFIG_ITEMS,
     ),
-    Api(47, "offset_delete", 0, 0, whole=(checks.DELETE_GROUP,), items=(checks.READ_TOPIC,)),
+    Api(47, "offset_delete", 0, 0, whole=(checks.DELETE_GROUP,), items=(checks.READ_TOPIC,), needs_lease=True),
     Api(60, "describe_cluster", 0, 2, items=(checks.DESCRIBE_CLUSTER,), reads_only=True),
     Api(
         65,
@@ -141,11 +159,18 @@ APIS: tuple[Api, ...] = (
         0,
         items=(checks.DESCRIBE_TRANSACTIONAL_ID, checks.FILTERED_TOPIC),
         reads_only=True,
+        needs_lease=True,
     ),
-    Api(66, "list_transactions", 0, 1, items=(checks.LISTED_TRANSACTIONAL_ID,), reads_only=True),
+    Api(66, "list_transactions", 0, 1, items=(checks.LISTED_TRANSACTIONAL_ID,), reads_only=True, needs_lease=True),
 )
 
+NODE_APIS: tuple[Api, ...] = (Api(27, "write_txn_markers", 1, 1),)
+"""Served in a cluster only, to its nodes, which prove who they are in another way than clients."""
+
 API_VERSIONS_KEY = 18
+
+WAITS_FOR_LOG = frozenset((8, 22, 25, 26, 28, 42, 47))
+"""APIs whose answer waits for a record, and for nothing else."""
 
 
 class Route(NamedTuple):
@@ -165,10 +190,22 @@ class Routes:
     ``loaded``: the routes of API versions that have been requested, by key << 16 | version.
     """
 
-    def __init__(self, authorizer: Authorizer, apis: Sequence[Api] | None = None) -> None:
-        """``apis``: the served APIs; None: those of ``APIS``."""
+    def __init__(
+        self,
+        authorizer: Authorizer,
+        apis: Sequence[Api] | None = None,
+        has_lease: Callable[[], bool] | None = None,
+        peer_gate: PeerGate | None = None,
+    ) -> None:
+        """``apis``: the served APIs; None: those of ``APIS``. ``has_lease``: see ``node.cluster``; None: always.
+
+        ``peer_gate`` admits requests of other nodes; None without a cluster.
+        """
         self.loaded: dict[int, Route] = {}
         self.authorizer = authorizer
+        self.peer_gate = peer_gate
+        self._has_lease = has_lease
+        self._deadlines = AnswerDeadlines()
         self._apis = {api.key: api for api in (APIS if apis is None else apis)}
 
     def find(self, key: int, version: int) -> Route | None:
@@ -190,6 +227,9 @@ class Routes:
         handle = module.handle
         if self.authorizer.allows_everything:
             handle = getattr(module, "handle_unchecked", handle)
+        if api.needs_lease and self._has_lease is not None:
+            limited = self._deadlines.limited(handle) if api.key in WAITS_FOR_LOG else handle
+            handle = with_lease(limited, self._has_lease)
         route = Route(schema(api.name, version), handle, api.overlaps, api.comes_in_bursts, api.reads_only, api.limit)
         self.loaded[key << 16 | version] = route
         return route
@@ -204,4 +244,4 @@ def _unsupported_api_versions() -> Route:
 @cache
 def find_row(name: str) -> Api:
     """Return the row of an API by kio's name for it ("join_group")."""
-    return next(api for api in APIS if api.name == name)
+    return next(api for api in (*APIS, *NODE_APIS) if api.name == name)

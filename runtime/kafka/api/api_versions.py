@@ -18,7 +18,8 @@ def handle(call: Call) -> None:
     name = getattr(call.request, "client_software_name", "unknown")
     version = getattr(call.request, "client_software_version", "unknown")
     if SOFTWARE.fullmatch(name) and SOFTWARE.fullmatch(version):
-        _answer(call, ErrorCode.NONE, api.APIS)
+        node_apis = () if call.services.peer_gate is None else api.NODE_APIS
+        _answer(call, ErrorCode.NONE, (*api.APIS, *node_apis))
     else:
         _answer(call, ErrorCode.INVALID_REQUEST, ())
 

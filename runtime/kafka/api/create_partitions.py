@@ -75,7 +75,9 @@ def grow(call: Call, request: Any, done: Callable[[CoordinatorError | None], Non
             f"The topic {request.name} currently has {count} partition(s); {request.count} would not be an increase.",
         )
     if request.assignments is not None:
-        check_assignments(request.assignments, request.count - count, call.services.cluster.node_id)
+        check_assignments(
+            request.assignments, request.count - count, call.services.cluster.leader(topic.name, 0).node_id
+        )
     call.services.topic_admin.check_growable(topic, request.count)
     if call.request.validate_only:
         done(None)

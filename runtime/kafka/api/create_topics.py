@@ -132,7 +132,7 @@ def check(call: Call, topic: Any, partitions: int, already_requested: int) -> Ne
     call.services.topic_admin.check_new(topic.name, partitions, already_requested)
     settings = check_overrides(given_settings(topic.configs))
     if topic.assignments:
-        check_assignments(topic, call.services.cluster.node_id)
+        check_assignments(topic, call.services.cluster.leader(topic.name, 0).node_id)
     elif topic.replication_factor not in (REPLICAS, USE_DEFAULT):
         raise CoordinatorError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -154,7 +154,7 @@ def given_settings(configs: Iterable[Any]) -> dict[str, str]:
 
 
 def check_assignments(topic: Any, node_id: int) -> None:
-    """Check a manual assignment: partitions 0, 1, 2, ... each on this broker, without partition count and factor."""
+    """Check a manual assignment: partitions 0, 1, 2, ... each on the leader, without partition count and factor."""
     if (topic.num_partitions, topic.replication_factor) != (USE_DEFAULT, USE_DEFAULT):
         raise CoordinatorError(
             ErrorCode.INVALID_REQUEST, "a manual assignment: expected -1 partitions and replication factor -1"

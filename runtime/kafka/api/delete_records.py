@@ -15,6 +15,7 @@ from ..authorize import Verdicts, authorize_in_steps
 from ..call import Call
 from ..checks import DELETE_RECORDS
 from ..codec.codes import NO_THROTTLE, kafka_error
+from .list_offsets import leader_error
 
 NO_LOW_WATERMARK = -1
 
@@ -45,6 +46,8 @@ def result(call: Call, topic: Topic | None, index: int, offset: int, denial: Err
             raise CoordinatorError(denial, "")
         if topic is None:
             raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
+        if leader_error(call, topic):
+            raise CoordinatorError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node leads the topic")
         low_watermark = yield from call.services.topic_admin.delete_records(topic, index, offset)
     except CoordinatorError as refusal:
         error = refusal.code

@@ -1,4 +1,4 @@
-"""DescribeCluster (60): this broker, which is also the controller."""
+"""DescribeCluster (60): the brokers, and which of them is the controller."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from ....actors.errors import ErrorCode
 from ..authorize import authorize, authorized_operations
 from ..call import Call
 from ..checks import CLUSTER_NAME, DESCRIBE_CLUSTER, ResourceType
+from ..cluster_view import NO_NODE
 from ..codec.codes import NO_THROTTLE, kafka_error
 
 BROKERS = 1  # endpoint types (KIP-919)
@@ -26,21 +27,17 @@ def handle(call: Call) -> None:
 
 
 def answer(call: Call) -> None:
-    services = call.services
-    broker = call.make(
-        "DescribeClusterBroker",
-        broker_id=services.cluster.node_id,
-        host=services.cluster.advertised_host,
-        port=services.cluster.advertised_port,
-        rack=None,
-        is_fenced=False,
+    cluster, listener = call.services.cluster, call.connection.listener
+    brokers = tuple(
+        call.make("DescribeClusterBroker", broker_id=node_id, host=host, port=port, rack=None, is_fenced=False)
+        for node_id, host, port in cluster.brokers(listener)
     )
     is_requested = call.request.include_cluster_authorized_operations
     respond(
         call,
-        cluster_id=services.cluster.cluster_id,
-        controller_id=services.cluster.node_id,
-        brokers=(broker,),
+        cluster_id=cluster.cluster_id,
+        controller_id=cluster.controller_id(listener) if brokers else NO_NODE,
+        brokers=brokers,
         cluster_authorized_operations=cluster_operations(call) if is_requested else NOT_REQUESTED,
     )
 

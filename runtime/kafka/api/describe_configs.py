@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.steps import Steps, pieces
 from ...settings.dynamic import ConfigSource, ConfigType, Synonym, config_type_of
-from ...settings.table import BY_NAME, SETTINGS, Address, Setting
+from ...settings.listeners import format_listeners
+from ...settings.table import BY_NAME, SETTINGS, Setting
 from ...topics.names import check_name
 from ...topics.setting_values import Overrides
 from ...topics.settings import INTERNAL_TOPIC_SETTINGS, TOPIC_SETTINGS, TopicSetting
@@ -233,10 +234,10 @@ def node_id(call: Call) -> Config:
 
 
 def advertised_listeners(call: Call) -> Config:
-    """Return the advertised listener, which is not a setting here; clients' tools show it."""
-    address = Address(call.services.cluster.advertised_host, call.services.cluster.advertised_port)
-    only = Synonym("advertised.listeners", f"PLAINTEXT://{address}", ConfigSource.STATIC)
-    return Config(*only, ConfigType.LIST, False, (only,), "The address that clients connect to.")
+    """Return the advertised listeners, which are not a setting here; clients' tools show them."""
+    addresses = call.services.cluster.addresses
+    only = Synonym("advertised.listeners", format_listeners(addresses), ConfigSource.STATIC)
+    return Config(*only, ConfigType.LIST, False, (only,), "The addresses that clients connect to.")
 
 
 def topic_config(call: Call, overrides: Overrides, setting: TopicSetting) -> Config:

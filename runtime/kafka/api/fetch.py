@@ -23,7 +23,7 @@ from ..call import Call
 from ..checks import READ_TOPIC
 from ..codec.codes import NO_THROTTLE, kafka_error
 from ..codec.step_writer import write_in_steps
-from .list_offsets import NO_EPOCH, READ_COMMITTED, epoch_error
+from .list_offsets import NO_EPOCH, READ_COMMITTED, leader_error
 
 MAX_BYTES = 57_671_680  # Kafka's default of fetch.max.bytes: the limit of a response, whatever is requested
 FREE_PART = 2  # a response takes at most this part of the bytes that unsent responses may still have
@@ -208,8 +208,13 @@ class Fetch:
         error = self._verdicts.error_of(topic.name if topic else getattr(request, "topic", ""))
         if not error:
             log = topic.partition(partition.partition) if topic else None
-            if log is not None:
-                return read_log(log, request, partition, budget)
+            if topic is not None and log is not None:
+                error = leader_error(self._call, topic, getattr(partition, "current_leader_epoch", NO_EPOCH))
+                return (
+                    PartitionRead(request, partition.partition, error)
+                    if error
+                    else read_log(log, request, partition, budget)
+                )
             by_id = self._call.version >= TOPIC_ID_FROM
             error = ErrorCode.UNKNOWN_TOPIC_ID if by_id and not topic else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return PartitionRead(request, partition.partition, error)
@@ -254,9 +259,6 @@ class CommittedCheck:
 
 
 def read_log(log: PartitionLog, topic: Any, request: Any, budget: FetchBudget) -> PartitionRead:
-    error = epoch_error(getattr(request, "current_leader_epoch", NO_EPOCH))
-    if error:
-        return PartitionRead(topic, request.partition, error)
     try:
         records = budget.fill(log, request.fetch_offset, request.partition_max_bytes)
     except CoordinatorError as refusal:

@@ -1,4 +1,4 @@
-"""FindCoordinator (key 10): this broker, for every group and transactional id."""
+"""FindCoordinator (key 10): the broker that coordinates a group or transactional id."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from ....actors.steps import Steps
 from ..authorize import ALL_ALLOWED, authorize_in_steps
 from ..call import Call
 from ..checks import DESCRIBE_GROUP, DESCRIBE_TRANSACTIONAL_ID
+from ..cluster_view import Broker
 from ..codec.codes import NO_THROTTLE
 
 GROUP, TRANSACTION = 0, 1  # key types of KIP-98
@@ -17,6 +18,7 @@ SHARE = 2  # KIP-932: recognized, not served
 
 CHECKS = {GROUP: DESCRIBE_GROUP, TRANSACTION: DESCRIBE_TRANSACTIONAL_ID}
 KEYS_FROM = 4  # KIP-699: several keys
+NO_BROKER = Broker(-1, "", -1)
 
 
 def handle(call: Call) -> Steps[None]:
@@ -28,26 +30,27 @@ def handle(call: Call) -> Steps[None]:
     found = {"throttle_time": NO_THROTTLE}
     if call.version >= KEYS_FROM:
         coordinators = (
-            call.make("Coordinator", key=key, **_coordinator_fields(call, key_type, verdicts.error_of(key)))
+            call.make("Coordinator", key=key, **_coordinator_fields(call, key_type, key, verdicts.error_of(key)))
             for key in keys
         )
         yield from call.respond_in_steps(call.make("FindCoordinatorResponse", **found, coordinators=coordinators))
     else:
-        fields = _coordinator_fields(call, key_type, verdicts.error_of(request.key))
+        fields = _coordinator_fields(call, key_type, request.key, verdicts.error_of(request.key))
         call.respond(call.make("FindCoordinatorResponse", **found, **fields))
 
 
-def _coordinator_fields(call: Call, key_type: int, denial: ErrorCode) -> dict[str, Any]:
-    services = call.services
+def _coordinator_fields(call: Call, key_type: int, key: str, denial: ErrorCode) -> dict[str, Any]:
     error = denial if key_type in CHECKS else ErrorCode.INVALID_REQUEST
-    is_ok = error is ErrorCode.NONE
-    return {
-        "error_code": error,
-        "error_message": _message(call.version, key_type, error),
-        "node_id": services.cluster.node_id if is_ok else -1,
-        "host": services.cluster.advertised_host if is_ok else "",
-        "port": services.cluster.advertised_port if is_ok else -1,
-    }
+    broker = NO_BROKER
+    if error is ErrorCode.NONE:
+        coordinator = call.services.cluster.find_coordinator(
+            key, call.connection.listener, is_transactional_id=key_type == TRANSACTION
+        )
+        broker = coordinator or NO_BROKER
+        error = ErrorCode.NONE if coordinator else ErrorCode.COORDINATOR_NOT_AVAILABLE
+    node_id, host, port = broker
+    message = _message(call.version, key_type, error)
+    return {"error_code": error, "error_message": message, "node_id": node_id, "host": host, "port": port}
 
 
 def _message(version: int, key_type: int, error: ErrorCode) -> str:
@@ -56,6 +59,8 @@ def _message(version: int, key_type: int, error: ErrorCode) -> str:
         return ""
     if error is ErrorCode.NONE:
         return "NONE"
+    if error is ErrorCode.COORDINATOR_NOT_AVAILABLE:
+        return "The coordinator is not available."
     if key_type in CHECKS:
         return CHECKS[key_type].denial.message
     return (

@@ -14,8 +14,8 @@ from typing import Any
 
 from ....actors.errors import ErrorCode
 from ....actors.steps import Steps, pieces
-from ...log.format.batch import LEADER_EPOCH
 from ...topics.partition_log import PartitionLog, TimestampAndOffset
+from ...topics.topic import NOT_LED, Topic
 from ..authorize import authorize_in_steps
 from ..call import Call
 from ..checks import DESCRIBE_TOPIC
@@ -47,7 +47,7 @@ def handle(call: Call) -> Steps[None]:
 
 
 def denials(call: Call, request: Any, error: ErrorCode) -> Iterator[Any]:
-    return (answer(call, each.partition_index, error, None) for each in request.partitions)
+    return (answer(call, each.partition_index, error, None, NO_EPOCH) for each in request.partitions)
 
 
 def answers(call: Call, request: Any) -> Iterator[Any]:
@@ -62,24 +62,30 @@ def answers(call: Call, request: Any) -> Iterator[Any]:
     committed_only = getattr(call.request, "isolation_level", 0) == READ_COMMITTED
     for index, partition in once.items():
         log = topic.peek(index) if topic else None
-        error = ErrorCode.INVALID_REQUEST if occurrences[index] > 1 else refusal(log, partition, call.version)
+        error = ErrorCode.INVALID_REQUEST if occurrences[index] > 1 else refusal(call, topic, log, partition)
         found = None if error or log is None else (yield from locate(log, partition.timestamp, committed_only))
-        yield answer(call, index, error, found)
+        yield answer(call, index, error, found, topic.leader_epoch if topic else NO_EPOCH)
 
 
-def refusal(log: PartitionLog | None, partition: Any, version: int) -> ErrorCode:
-    if log is None:
+def refusal(call: Call, topic: Topic | None, log: PartitionLog | None, partition: Any) -> ErrorCode:
+    if topic is None or log is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if partition.timestamp < 0 and version < SINCE_VERSION.get(partition.timestamp, version + 1):
+    if partition.timestamp < 0 and call.version < SINCE_VERSION.get(partition.timestamp, call.version + 1):
         return ErrorCode.UNSUPPORTED_VERSION
-    return epoch_error(getattr(partition, "current_leader_epoch", NO_EPOCH))
+    return leader_error(call, topic, getattr(partition, "current_leader_epoch", NO_EPOCH))
 
 
-def epoch_error(epoch: int) -> ErrorCode:
-    """Compare the leader epoch of a client (-1: none) with the current one, which is always 0 (KIP-320)."""
-    if epoch in (NO_EPOCH, LEADER_EPOCH):
+def leader_error(call: Call, topic: Topic, epoch: int = NO_EPOCH) -> ErrorCode:
+    """Check that this node leads the topic, and that the client's leader epoch (-1: none) is the current one (KIP-320).
+
+    The lease is checked after the request was received, so the answer is as new as any that the client has seen.
+    """
+    current = topic.leader_epoch
+    if current == NOT_LED or not call.services.cluster.has_lease():
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if epoch in (NO_EPOCH, current):
         return ErrorCode.NONE
-    return ErrorCode.UNKNOWN_LEADER_EPOCH if epoch > LEADER_EPOCH else ErrorCode.FENCED_LEADER_EPOCH
+    return ErrorCode.UNKNOWN_LEADER_EPOCH if epoch > current else ErrorCode.FENCED_LEADER_EPOCH
 
 
 def locate(log: PartitionLog, timestamp: int, committed_only: bool = False) -> Steps[TimestampAndOffset | None]:
@@ -102,7 +108,7 @@ def search(log: PartitionLog, timestamp: int, end_offset: int) -> Steps[Timestam
     return (yield from log.find_first_since(timestamp)) if timestamp >= 0 else None
 
 
-def answer(call: Call, index: int, error: ErrorCode, location: TimestampAndOffset | None) -> Any:
+def answer(call: Call, index: int, error: ErrorCode, location: TimestampAndOffset | None, leader_epoch: int) -> Any:
     timestamp_ms, offset = location or (NO_TIMESTAMP, -1)
     return call.make(
         "ListOffsetsPartitionResponse",
@@ -110,5 +116,5 @@ def answer(call: Call, index: int, error: ErrorCode, location: TimestampAndOffse
         error_code=kafka_error(error),
         timestamp=timestamp_ms,
         offset=offset,
-        leader_epoch=LEADER_EPOCH if location else NO_EPOCH,
+        leader_epoch=leader_epoch if location else NO_EPOCH,
     )

@@ -1,4 +1,4 @@
-"""Metadata (3): the topics, all led by this broker.
+"""Metadata (3): the brokers, and the topics with their leaders.
 
 A topic that is auto-created is in the same response. Kafka answers "unknown" first and creates the topic meanwhile;
 clients accept both. The first response after a deletion says "unknown" here too, so that clients notice the deletion.
@@ -6,20 +6,20 @@ clients accept both. The first response after a deletion says "unknown" here too
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.steps import Steps, pieces
-from ...log.format.batch import LEADER_EPOCH
 from ...topics.names import check_name, is_internal
 from ...topics.store import NewTopic
 from ...topics.topic import Topic
 from ..authorize import Verdicts, authorize_in_steps, authorized_operations
 from ..call import Call
 from ..checks import CREATE_TOPIC, DESCRIBE_TOPIC, LISTED_TOPIC, ResourceType
+from ..cluster_view import NO_NODE, Leader
 from ..codec.codes import NO_THROTTLE, kafka_error
 from ..codec.step_writer import write_in_steps
 from .describe_cluster import cluster_operations
@@ -27,6 +27,7 @@ from .describe_cluster import cluster_operations
 NOT_REQUESTED = -(2**31)
 
 TOPIC_ID_FROM = 12
+LISTENER_ERROR_FROM = 6  # KIP-207
 NO_TOPICS_MEANS_ALL = 0  # the only version whose topics cannot be null
 PARTITIONS_PER_STEP = 8  # each takes 20 us to encode
 
@@ -69,21 +70,18 @@ def finish(call: Call, access: Access, requested: Requested | None, _created: ob
 
 
 def response(call: Call, access: Access, requested: Requested | None) -> Any:
-    services = call.services
-    broker = call.make(
-        "MetadataResponseBroker",
-        node_id=services.cluster.node_id,
-        host=services.cluster.advertised_host,
-        port=services.cluster.advertised_port,
-        rack=None,
+    cluster, listener = call.services.cluster, call.connection.listener
+    brokers = tuple(
+        call.make("MetadataResponseBroker", node_id=node_id, host=host, port=port, rack=None)
+        for node_id, host, port in cluster.brokers(listener)
     )
     include_cluster_operations = getattr(call.request, "include_cluster_authorized_operations", False)
     return call.make(
         "MetadataResponse",
         throttle_time=NO_THROTTLE,
-        brokers=(broker,),
-        cluster_id=services.cluster.cluster_id,
-        controller_id=services.cluster.node_id,
+        brokers=brokers,
+        cluster_id=cluster.cluster_id,
+        controller_id=cluster.controller_id(listener),
         topics=all_topics(call) if requested is None else topics(call, access, requested),
         cluster_authorized_operations=cluster_operations(call) if include_cluster_operations else NOT_REQUESTED,
         error_code=kafka_error(ErrorCode.NONE),
@@ -172,46 +170,61 @@ def name_error(name: str) -> ErrorCode:
 
 
 class TopicEntries:
-    """Makes the entries of topics. The entry of a partition is the same for all topics, so it is encoded once."""
+    """Makes the entries of topics. Topics with the same leaders share the entries of their partitions, encoded once."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
         self._includes_operations = getattr(call.request, "include_topic_authorized_operations", False)
-        self._partitions: list[bytes] = []
+        self._encoded: dict[tuple[int, Leader], bytes] = {}
+        brokers = call.services.cluster.brokers(call.connection.listener)
+        self._with_address = frozenset(broker.node_id for broker in brokers)
 
     def of(self, topic: Topic) -> Iterator[Any]:
         """Yield the entry of a topic, after pauses while entries of partitions are encoded."""
-        count = len(topic.partitions)
-        while len(self._partitions) < count:
-            index = len(self._partitions)
-            self._partitions.append(self._call.schema.write_item(partition_entry(self._call, index)))
-            if index % PARTITIONS_PER_STEP == 0:
-                yield None
+        cluster, encoded, partitions = self._call.services.cluster, self._encoded, list[bytes]()
+        for index in range(len(topic.partitions)):
+            leader = cluster.leader(topic.name, index)
+            entry = encoded.get((index, leader))
+            if entry is None:
+                entry = self._call.schema.write_item(partition_entry(self._call, index, leader, self._with_address))
+                encoded[index, leader] = entry
+                if len(encoded) % PARTITIONS_PER_STEP == 0:
+                    yield None
+            partitions.append(entry)
         yield self._call.make(
             "MetadataResponseTopic",
             error_code=kafka_error(ErrorCode.NONE),
             name=topic.name,
             topic_id=topic.topic_id,
             is_internal=topic.is_internal,
-            partitions=self._partitions[:count],
+            partitions=partitions,
             topic_authorized_operations=authorized_operations(self._call, ResourceType.TOPIC, topic.name)
             if self._includes_operations
             else NOT_REQUESTED,
         )
 
 
-def partition_entry(call: Call, index: int) -> Any:
-    node_id = call.services.cluster.node_id
+def partition_entry(call: Call, index: int, leader: Leader, with_address: Collection[int]) -> Any:
+    """``with_address``: the nodes that advertise an address of the client's listener."""
+    node_id, epoch = leader
+    nodes = () if node_id == NO_NODE else (node_id,)
+    is_available = node_id in with_address
     return call.make(
         "MetadataResponsePartition",
-        error_code=kafka_error(ErrorCode.NONE),
+        error_code=kafka_error(ErrorCode.NONE if is_available else unavailable_leader(call, node_id)),
         partition_index=index,
-        leader_id=node_id,
-        leader_epoch=LEADER_EPOCH,
-        replica_nodes=(node_id,),
-        isr_nodes=(node_id,),
-        offline_replicas=(),
+        leader_id=node_id if is_available else NO_NODE,
+        leader_epoch=epoch,
+        replica_nodes=nodes,
+        isr_nodes=nodes,
+        offline_replicas=() if is_available else nodes,
     )
+
+
+def unavailable_leader(call: Call, node_id: int) -> ErrorCode:
+    if node_id == NO_NODE or call.version < LISTENER_ERROR_FROM:
+        return ErrorCode.LEADER_NOT_AVAILABLE
+    return ErrorCode.LISTENER_NOT_FOUND
 
 
 def error_entry(call: Call, error: ErrorCode, name: str | None, topic_id: UUID | None) -> Any:

@@ -6,22 +6,27 @@ whatever acks says. As in Kafka, v0-v2 are advertised for librdkafka, but are no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.steps import Steps, pieces
-from ....actors.transactions.messages import AddPartitions
+from ....actors.transactions.messages import AddPartitions, VerifyPartitions
+from ....actors.transactions.peers import Peers
 from ....actors.transactions.rules import NEW_PROTOCOL
+from ....actors.transactions.table import TransactionTable
 from ...common.shared_bytes import SharedBytes
 from ...topics.batch import transactional_producer
+from ...topics.partition_log import PartitionLog
 from ...topics.topic import Topic
+from ...topics.transactions import TransactionCheck
 from ..authorize import ALL_ALLOWED, Verdicts, allows_everything, authorize_in_steps
 from ..call import Body, Call
 from ..checks import WRITE_TOPIC, WRITE_TRANSACTIONAL_ID
 from ..codec.codes import NO_THROTTLE, kafka_error
 from ..codec.step_writer import write_in_steps
+from .list_offsets import leader_error
 
 NO_ACKS = 0
 ACKS = (-1, NO_ACKS, 1)
@@ -32,19 +37,95 @@ BATCHES_PER_STEP = 64  # whose headers are read
 IMPLICIT_ADD_FROM = 12  # KIP-890: without AddPartitionsToTxn
 
 
+UNVERIFIED = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+"""Errors of the coordinator for which Kafka's ReplicaManager answers NOT_ENOUGH_REPLICAS, which all clients retry."""
+
+
+class Admission(NamedTuple):
+    """Which batches are stored: none if there is a ``refusal``. ``checks``: None if this node decides alone, else the
+    partitions (topic and index) for which the transaction's coordinator was asked.
+    """
+
+    refusal: CoordinatorError | None = None
+    checks: Mapping[tuple[str, int], TransactionCheck] | None = None
+
+
+HERE = Admission()
+
+
 def handle(call: Call) -> Steps[None]:
     ids = yield from transactional_ids(call)
     if (yield from authorize_in_steps(call, WRITE_TRANSACTIONAL_ID, ids)).error:
-        yield from store_and_respond(call, ALL_ALLOWED, CoordinatorError(*WRITE_TRANSACTIONAL_ID.denial))
+        yield from store_and_respond(call, ALL_ALLOWED, Admission(CoordinatorError(*WRITE_TRANSACTIONAL_ID.denial)))
         return
     verdicts = yield from authorize_in_steps(call, WRITE_TOPIC, topic_names(call))
-    added_partitions = None
-    if call.version >= IMPLICIT_ADD_FROM and call.request.transactional_id:
-        added_partitions = yield from partitions_to_add(call, verdicts)
-    if added_partitions is None:
+    peers, partitions = coordinating_peers(call), None
+    if call.request.transactional_id and (peers is not None or call.version >= IMPLICIT_ADD_FROM):
+        partitions = yield from partitions_to_add(call, verdicts)
+    if partitions is None:
         yield from store_and_respond(call, verdicts)
+    elif peers is None:
+        call.ask_transactions(partitions, partial(store_after_add, verdicts))
     else:
-        call.ask_transactions(added_partitions, partial(store_after_add, verdicts))
+        yield from ask_other_node(call, verdicts, peers, partitions)
+
+
+def coordinating_peers(call: Call) -> Peers | None:
+    """The other nodes, if one of them coordinates the transactions of the request."""
+    services, name = call.services, call.request.transactional_id
+    if name is None or services.peers is None:
+        return None
+    return services.peers if services.transaction_table.error_for(name) is ErrorCode.NOT_COORDINATOR else None
+
+
+def ask_other_node(call: Call, verdicts: Verdicts, peers: Peers, added: AddPartitions) -> Steps[None]:
+    """Ask the coordinator about partitions in which the transaction has no batches yet. Then store the batches."""
+    checks: dict[tuple[str, int], TransactionCheck] = {}
+    for name, index in added.partitions:
+        topic = call.services.topics.get(name)
+        if topic is not None and topic.has_partition(index) and not leader_error(call, topic):
+            log = topic.partitions[index]
+            if not log.has_open_transaction(added.producer_id, added.producer_epoch):
+                checks[name, index] = log.transactions.begin_check(added.producer_id)
+        yield
+    if checks:
+        call.ask_transactions(question(call, added, checks), partial(store_after_check, verdicts, checks), peers)
+    else:
+        yield from store_and_respond(call, verdicts, Admission(checks=checks))
+
+
+def question(
+    call: Call, added: AddPartitions, partitions: Iterable[tuple[str, int]]
+) -> AddPartitions | VerifyPartitions:
+    if call.version >= IMPLICIT_ADD_FROM:
+        return added._replace(partitions=frozenset(partitions))
+    return VerifyPartitions(added.transactional_id, added.producer_id, added.producer_epoch, tuple(partitions))
+
+
+def store_after_check(
+    verdicts: Verdicts, checks: Mapping[tuple[str, int], TransactionCheck], call: Call, error: ErrorCode
+) -> Body:
+    """Store the batches that the coordinator on another node allows, and encode the response."""
+    refusal = CoordinatorError(*refusal_of(call, error)) if error else None
+    return store(call, verdicts, Admission(refusal, checks))
+
+
+def refusal_of(call: Call, error: ErrorCode) -> tuple[ErrorCode, str]:
+    """The error of a batch that its transaction does not allow, as in Kafka's ReplicaManager."""
+    if error in UNVERIFIED or (error is ErrorCode.CONCURRENT_TRANSACTIONS and call.version < IMPLICIT_ADD_FROM):
+        return ErrorCode.NOT_ENOUGH_REPLICAS, f"the coordinator of the transaction cannot be asked: {error.name}"
+    if error is ErrorCode.PRODUCER_FENCED:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    if error is ErrorCode.TRANSACTION_ABORTABLE and call.version < ABORTABLE_FROM:
+        error = ErrorCode.INVALID_TXN_STATE
+    return error, f"the transaction of {call.request.transactional_id!r} does not allow this batch"
 
 
 def transactional_ids(call: Call) -> Steps[tuple[str, ...]]:
@@ -70,13 +151,12 @@ def topic_names(call: Call) -> Iterable[str]:
             yield request.name
 
 
-def store_and_respond(call: Call, verdicts: Verdicts, refusal: CoordinatorError | None = None) -> Steps[None]:
-    """Store the batches; none if ``refusal`` is given."""
+def store_and_respond(call: Call, verdicts: Verdicts, admission: Admission = HERE) -> Steps[None]:
     if call.request.acks != NO_ACKS:
-        call.respond_with_bytes((yield from store(call, verdicts, refusal)))
+        call.respond_with_bytes((yield from store(call, verdicts, admission)))
         return
     has_error = False
-    for topic in topic_responses(call, verdicts, refusal):
+    for topic in topic_responses(call, verdicts, admission):
         for partition in topic.partition_responses:
             has_error |= bool(partition.error_code)
             yield
@@ -110,12 +190,12 @@ def store_after_add(verdicts: Verdicts, call: Call, error: ErrorCode) -> Body:
     if error is ErrorCode.PRODUCER_FENCED:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
     refusal = CoordinatorError(error, "this partition cannot be added to the transaction") if error else None
-    return store(call, verdicts, refusal)
+    return store(call, verdicts, Admission(refusal))
 
 
-def store(call: Call, verdicts: Verdicts, refusal: CoordinatorError | None) -> Steps[bytes | SharedBytes]:
+def store(call: Call, verdicts: Verdicts, admission: Admission) -> Steps[bytes | SharedBytes]:
     """Store the batches while the response is encoded."""
-    responses = topic_responses(call, verdicts, refusal)
+    responses = topic_responses(call, verdicts, admission)
     return write_in_steps(call.make("ProduceResponse", responses=responses, throttle_time=NO_THROTTLE))
 
 
@@ -125,33 +205,31 @@ def find(call: Call, request: Any) -> Topic | None:
     return topic
 
 
-def topic_responses(call: Call, verdicts: Verdicts, known_refusal: CoordinatorError | None) -> Iterator[Any]:
+def topic_responses(call: Call, verdicts: Verdicts, whole: Admission) -> Iterator[Any]:
     """Append the batches, each partition separately. A topic's responses are an iterator, which appends."""
     for request in call.request.topic_data:
-        topic, refusal = find(call, request), known_refusal
+        topic, admission = find(call, request), whole
         if not verdicts.allows(topic.name if topic else getattr(request, "name", "")):
-            refusal = CoordinatorError(verdicts.code, "")  # as in Kafka, without a text
+            admission = Admission(CoordinatorError(verdicts.code, ""))  # as in Kafka, without a text
         yield call.make(
             "TopicProduceResponse",
             name=getattr(request, "name", None),
             topic_id=getattr(request, "topic_id", None),
-            partition_responses=partition_responses(call, topic, request, refusal),
+            partition_responses=partition_responses(call, topic, request, admission),
         )
 
 
-def partition_responses(
-    call: Call, topic: Topic | None, request: Any, refusal: CoordinatorError | None
-) -> Iterator[Any]:
+def partition_responses(call: Call, topic: Topic | None, request: Any, admission: Admission) -> Iterator[Any]:
     for partition in request.partition_data:
-        yield append(call, topic, partition, refusal)
+        yield append(call, topic, partition, admission)
 
 
-def append(call: Call, topic: Topic | None, request: Any, known_refusal: CoordinatorError | None) -> Any:
+def append(call: Call, topic: Topic | None, request: Any, admission: Admission) -> Any:
     try:
-        if known_refusal is not None:
-            raise known_refusal
+        if admission.refusal is not None:
+            raise admission.refusal
         writable = check(call, topic, request.index)
-        check_transaction(call, writable, request)
+        check_transaction(call, writable, request, admission.checks)
         base_offset = writable.append(request.index, request.records)
         start_offset = writable.partitions[request.index].start_offset
         return answer(call, request.index, base_offset=base_offset, log_start_offset=start_offset)
@@ -172,10 +250,14 @@ def check(call: Call, topic: Topic | None, index: int) -> Topic:
         raise CoordinatorError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {topic.name!r} is internal")
     if not topic.has_partition(index):
         raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name!r} has no partition {index}")
+    if leader_error(call, topic):
+        raise CoordinatorError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"another node leads the topic {topic.name!r}")
     return topic
 
 
-def check_transaction(call: Call, topic: Topic, request: Any) -> None:
+def check_transaction(
+    call: Call, topic: Topic, request: Any, checks: Mapping[tuple[str, int], TransactionCheck] | None
+) -> None:
     """Raise CoordinatorError if the transaction does not allow this batch, like Kafka's AddPartitionsToTxnManager."""
     producer = transactional_producer(request.records)
     if producer is None:
@@ -186,16 +268,27 @@ def check_transaction(call: Call, topic: Topic, request: Any) -> None:
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             "a transactional batch needs a transactional id",
         )
-    transaction = call.services.transaction_table.get(name)
-    error = ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    if transaction is not None:
-        error = transaction.verify_partition(*producer, (topic.name, request.index))
-    if error is ErrorCode.PRODUCER_FENCED:
-        error = ErrorCode.INVALID_PRODUCER_EPOCH
-    if error is ErrorCode.TRANSACTION_ABORTABLE and call.version < ABORTABLE_FROM:
-        error = ErrorCode.INVALID_TXN_STATE
+    error = ErrorCode.NONE
+    if checks is None:
+        error = verify(call.services.transaction_table, name, producer, (topic.name, request.index))
+    elif not is_checked(topic.partitions[request.index], producer, checks.get((topic.name, request.index))):
+        error = ErrorCode.COORDINATOR_NOT_AVAILABLE  # the client asks again, and so does this node
     if error:
-        raise CoordinatorError(error, f"the transaction of {name!r} does not allow a batch of producer {producer}")
+        raise CoordinatorError(*refusal_of(call, error))
+
+
+def verify(
+    table: TransactionTable, transactional_id: str, producer: tuple[int, int], partition: tuple[str, int]
+) -> ErrorCode:
+    transaction = table.get(transactional_id)
+    if transaction is None:
+        return table.error_for(transactional_id) or ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    return transaction.verify_partition(*producer, partition)
+
+
+def is_checked(log: PartitionLog, producer: tuple[int, int], check: TransactionCheck | None) -> bool:
+    """Whether no marker has come since the coordinator was asked."""
+    return log.has_open_transaction(*producer) or log.transactions.is_current(check)
 
 
 def answer(

@@ -12,11 +12,11 @@ NICENESS = 10
 
 
 def run_in_child(job: CompactionJob) -> Iterator[CompactionReport]:
-    _lower_priority()
+    lower_priority()
     yield run(job)
 
 
 @cache
-def _lower_priority() -> None:
+def lower_priority() -> None:
     """Once for each process: commits of the server must not wait for compaction."""
     os.nice(NICENESS)

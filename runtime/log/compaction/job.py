@@ -66,19 +66,19 @@ def run(
     disk, name, started_s = disk or disk_like(job.folder.parent), job.folder.name, time.perf_counter()
     try:
         draft = compact(disk, job.folder, job.settings, clock, on_bytes_read=progress)
-        waiting_reason = _waiting_reason(disk, job) if draft is None else ""
+        reason = waiting_reason(disk, job) if draft is None else ""
         removed = publish_and_collect(disk, job.folder, clock(), job.grace_ms)
     except (DamagedBatch, UnsupportedCompression, ManifestError) as error:
         return CompactionReport(name, "damaged", reason=str(error))
     except OSError as error:
         return CompactionReport(name, "failed", reason=f"{job.folder}: {error}")
-    report = _report(name, draft, time.perf_counter() - started_s)
-    if waiting_reason:
-        report = report._replace(status="waiting", reason=waiting_reason)
+    report = report_of(name, draft, time.perf_counter() - started_s)
+    if reason:
+        report = report._replace(status="waiting", reason=reason)
     return report._replace(files_removed=removed.replaced + removed.collected)
 
 
-def _waiting_reason(disk: Disk, job: CompactionJob) -> str:
+def waiting_reason(disk: Disk, job: CompactionJob) -> str:
     """Why nothing was compacted although compaction is due; empty if it is not due."""
     plan = make_plan(disk, job.folder)
     if not plan.is_due(job.settings.now_ms, job.settings.min_ratio):
@@ -105,7 +105,7 @@ def is_due(disk: Disk, job: CompactionJob, plan: CompactionPlan) -> bool:
     )
 
 
-def _report(name: str, draft: CompactionDraft | None, seconds: float) -> CompactionReport:
+def report_of(name: str, draft: CompactionDraft | None, seconds: float) -> CompactionReport:
     if draft is None:
         return CompactionReport(name, "nothing", seconds=seconds)
     before, after = draft.records_before, draft.records_after

@@ -6,6 +6,7 @@ after a run has met one.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import inf
 from pathlib import Path
 from typing import NamedTuple
@@ -36,18 +37,25 @@ class CompactionPlan(NamedTuple):
 
     @property
     def dirty_ratio(self) -> float:
-        """The share of bytes that was never compacted; 0 in an empty log."""
-        return self.dirty_bytes / total if (total := self.clean_bytes + self.dirty_bytes) else 0.0
+        return dirty_ratio(self.clean_bytes, self.dirty_bytes)
 
     def has_expired(self, now_ms: int) -> bool:
-        """Whether a tombstone or a marker has passed its delete horizon."""
-        horizons = (segment.delete_horizon_ms for segment in self.manifest.segments)
-        return any(horizon is not None and horizon <= now_ms for horizon in horizons)
+        return any_expired((segment.delete_horizon_ms for segment in self.manifest.segments), now_ms)
 
     def is_due(self, now_ms: int, min_ratio: float) -> bool:
         """Whether a run is worth it: by Kafka's ratio, or because of expired tombstones."""
         is_dirty = self.dirty_bytes > 0 and self.dirty_ratio > min_ratio
         return bool(self.files) and (is_dirty or self.has_expired(now_ms))
+
+
+def dirty_ratio(clean_bytes: int, dirty_bytes: int) -> float:
+    """The share of bytes that was never compacted; 0 in an empty log."""
+    return dirty_bytes / total if (total := clean_bytes + dirty_bytes) else 0.0
+
+
+def any_expired(horizons: Iterable[int | None], now_ms: int) -> bool:
+    """Whether a tombstone or a marker has passed its delete horizon."""
+    return any(horizon is not None and horizon <= now_ms for horizon in horizons)
 
 
 def make_plan(disk: Disk, folder: Path, *, with_history: bool = True) -> CompactionPlan:

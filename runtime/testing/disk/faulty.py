@@ -287,10 +287,10 @@ class FaultyDisk(MemoryDisk):
             self.faults.begin("kind", path)
             return super().kind(path)
 
-    def lock(self, fd: int) -> None:
+    def lock(self, fd: int, *, hold: bool = True) -> None:
         with self._guard:
             self.faults.begin("lock", self.open_files[fd].path)
-            super().lock(fd)
+            super().lock(fd, hold=hold)
 
     def rename(self, source: Path, target: Path) -> None:
         with self._guard:

@@ -11,6 +11,7 @@ from typing import Any
 
 from ...node.environment import Environment
 from ...node.node import Node
+from ...settings.listeners import PLAINTEXT
 from .clock import MovableClock, MovableDispatcher
 from .fault_interceptor import FaultInterceptor
 from .faults import Faults
@@ -41,7 +42,7 @@ class Harness:
         node.services.interceptor = self.interceptor
         self.faults.set_disk(node.environment.disk)
         self._recorder.attach(node)
-        port = node.services.cluster.advertised_port
+        port = node.services.cluster.addresses[PLAINTEXT].port
         self.timeline.note("node", f"the coordinator listens on port {port}" if port else "the coordinator begins")
 
     def detach(self) -> None:

@@ -79,11 +79,11 @@ class HarnessCoordinator(Coordinator):
         topics: Mapping[str, int] | None = None,
         environment: Environment | None = None,
         unsafe_settings: bool = True,
-        **settings: float | bool,
+        **other_options: Any,
     ) -> HarnessThread:
         """The same on a thread of its own: ``with HarnessCoordinator.in_thread() as coordinator``."""
         options: dict[str, Any] = {"advertised": advertised, "sync": sync, "topics": topics, "environment": environment}
-        options |= {"unsafe_settings": unsafe_settings, **settings}
+        options |= {"unsafe_settings": unsafe_settings, **other_options}
         return HarnessThread(HarnessCoordinator(data, listen, **options))
 
     @property
@@ -106,7 +106,8 @@ class HarnessCoordinator(Coordinator):
 
         Raises CoordinatorError for an unknown topic or partition.
         """
-        return produce((await self._loaded()), topic, value, key, partition)
+        await self.loaded()
+        return produce(self.node, topic, value, key, partition)
 
     async def stop(self) -> None:
         self._harness.detach()

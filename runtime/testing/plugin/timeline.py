@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ....actors.text import printable
-from ...embed.admin import ORIGIN
+from ...embed.node_requests import ORIGIN
 from .facts import RequestFacts
 
 TEST_CLIENT_ID = ORIGIN.client_id

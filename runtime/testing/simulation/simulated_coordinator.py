@@ -41,7 +41,7 @@ from ...log.folder import DataFolder
 from ...log.pieces import LoadJob, PieceHandler
 from ...log.store import LogStore, Ownership
 from ...member.channel import ChannelLost
-from ...node.environment import Environment
+from ...node.environment import CheckpointTriggers, Environment
 from ...node.node import Node
 from ...settings.table import Options, Settings, Sync
 from ...topics.store import NewTopic
@@ -283,8 +283,9 @@ class SimulatedCoordinator:
             load=self._load_in_background
             if self._draw.random() < BACKGROUND_LOADING_CHANCE and self.setup.may_load_in_background
             else None,
-            checkpoint_bytes=self._draw.choice(CHECKPOINT_BYTES),
-            checkpoint_interval_ms=self._draw.choice(CHECKPOINT_INTERVAL_MS),
+            checkpoints=CheckpointTriggers(
+                self._draw.choice(CHECKPOINT_BYTES), self._draw.choice(CHECKPOINT_INTERVAL_MS)
+            ),
             group_observer=self._history,
             when_read=self._hooks.when_read,
             store=self.setup.store,

@@ -150,9 +150,9 @@ class SteppedDisk(Disk):
     def kind(self, path: Path) -> Kind:
         return self.inner.kind(path)
 
-    def lock(self, fd: int) -> None:
+    def lock(self, fd: int, *, hold: bool = True) -> None:
         self._wait()
-        self.inner.lock(fd)
+        self.inner.lock(fd, hold=hold)
 
     def rename(self, source: Path, target: Path) -> None:
         self._wait()

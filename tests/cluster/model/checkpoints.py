@@ -75,20 +75,33 @@ def _written(held: Partition, created: Manifest) -> Partition:
     return Partition(PartitionPhase.SERVING, held.epoch, created, held.content, first_round)
 
 
-def compaction_steps(state: State) -> Iterator[Step]:
-    """A compaction replaces segments: the next manifest has the same content, epoch and tail."""
-    if not state.compaction:
-        if state.budgets.compactions:
-            for partition, newest in enumerate(state.manifests):
-                yield Step(
-                    ("compaction: reads manifest {} of partition {}", newest.version, partition),
-                    state.spent("compactions")._replace(compaction=(partition, newest.version)),
-                )
-        return
-    partition, version = state.compaction
+def compaction_steps(cluster: Cluster, state: State) -> Iterator[Step]:
+    """A compaction replaces segments: the next manifest has the same content, epoch and tail.
+
+    Anybody may do it: no session, so no tombstone fences it.
+    """
+    if state.compaction:
+        yield _create_compacted(cluster, state)
+    elif state.budgets.compactions:
+        for partition, newest in enumerate(state.manifests):
+            read = newest if cluster.mistake is Mistake.COMPACTION_OF_OLD_MANIFEST else (newest.version,)
+            yield Step(
+                ("compaction: reads manifest {} of partition {}", newest.version, partition),
+                state.spent("compactions")._replace(compaction=(partition, *read)),
+            )
+
+
+def _create_compacted(cluster: Cluster, state: State) -> Step:
+    partition, version, *read = state.compaction
     newest, ended = state.manifests[partition], state._replace(compaction=())
-    if newest.version == version:
-        following = ended.with_manifest(partition, newest._replace(version=version + 1))
-        yield Step(("compaction: creates manifest {} of partition {}", version + 1, partition), following)
-    else:
-        yield Step(("compaction: lost manifest {} of partition {}", version + 1, partition), ended)
+    following = newest._replace(version=newest.version + 1)
+    if newest.version != version and cluster.mistake is not Mistake.COMPACTION_OF_OLD_MANIFEST:
+        return Step(("compaction: lost manifest {} of partition {}", version + 1, partition), ended)
+    if cluster.mistake is Mistake.COMPACTION_OF_OLD_MANIFEST:
+        following = Manifest(newest.version + 1, *read)
+    if cluster.mistake is Mistake.COMPACTION_DROPS_TAIL:
+        following = following._replace(tail=0)
+    return Step(
+        ("compaction: creates manifest {} of partition {}", following.version, partition),
+        ended.with_manifest(partition, following),
+    )

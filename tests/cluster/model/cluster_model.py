@@ -33,7 +33,10 @@ from .state import (
     State,
 )
 
-RUNNING = (SessionPhase.ACTIVE, SessionPhase.LEAVING, SessionPhase.SEALING, SessionPhase.SEALED)
+RUNNING = (
+    *(SessionPhase.ACTIVE, SessionPhase.LEAVING),
+    *(SessionPhase.SEALING, SessionPhase.SEALED, SessionPhase.ABSENT),
+)
 
 
 class ClusterModel:
@@ -74,7 +77,7 @@ class ClusterModel:
                 yield from membership_steps(self._cluster, state, number)
         yield from late_delete_steps(state)
         yield from late_change_steps(state)
-        yield from compaction_steps(state)
+        yield from compaction_steps(self._cluster, state)
 
     def session_steps(self, state: State, number: int) -> Iterator[Step]:
         cluster = self._cluster

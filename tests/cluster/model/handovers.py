@@ -22,6 +22,9 @@ from .state import (
     State,
 )
 
+LOADING = (PartitionPhase.READING, PartitionPhase.TAIL_READ)
+"""The manifest of a load may still be created after its session has left."""
+
 
 def hand_over_steps(cluster: Cluster, state: State, number: int, partition: int) -> Iterator[Step]:
     """Those of one partition in one session."""
@@ -110,10 +113,8 @@ def leave_steps(cluster: Cluster, state: State, number: int) -> Iterator[Step]:
     elif session.phase == SessionPhase.LEAVING and not session.flight and not any(map(_is_held, session.partitions)):
         is_sealing = cluster.mistake is not Mistake.LEAVER_NOT_SEALED
         phase = SessionPhase.SEALING if is_sealing else SessionPhase.SEALED
-        yield Step(
-            ("session {}: has closed all partitions", number),
-            state.with_session(number, ENDED._replace(phase=phase, next_number=session.next_number)),
-        )
+        closed = ENDED._replace(phase=phase, next_number=session.next_number, partitions=session.partitions)
+        yield Step(("session {}: has closed all partitions", number), state.with_session(number, closed))
     elif session.phase == SessionPhase.SEALING:
         yield _seal_oneself(state, number)
     elif session.phase == SessionPhase.SEALED:
@@ -121,7 +122,7 @@ def leave_steps(cluster: Cluster, state: State, number: int) -> Iterator[Step]:
 
 
 def _is_held(held: Partition) -> bool:
-    return held.phase != PartitionPhase.NONE
+    return held.phase not in (PartitionPhase.NONE, *LOADING)
 
 
 def _may_leave(state: State, number: int) -> bool:
@@ -132,29 +133,36 @@ def _may_leave(state: State, number: int) -> bool:
 
 
 def _begin_to_leave(state: State, number: int) -> Step:
-    """Loads in progress are given up."""
     session = state.sessions[number]
-    partitions = tuple(
-        held._replace(phase=PartitionPhase.CLOSING, target=NOBODY) if held.phase == PartitionPhase.SERVING else NOT_HELD
-        for held in session.partitions
-    )
+    partitions = tuple(map(_closing, session.partitions))
     leaving = session._replace(phase=SessionPhase.LEAVING, partitions=partitions, deleting=())
     return Step(("session {}: begins to leave", number), state.spent("leaves").with_session(number, leaving))
 
 
+def _closing(held: Partition) -> Partition:
+    """Loads in progress go on. Nobody waits for them."""
+    if held.phase == PartitionPhase.SERVING:
+        return held._replace(phase=PartitionPhase.CLOSING, target=NOBODY)
+    return held if held.phase in LOADING else NOT_HELD
+
+
 def _seal_oneself(state: State, number: int) -> Step:
     """All its rounds are stored, so the seal follows the last one."""
-    end = state.sessions[number].next_number
+    session = state.sessions[number]
+    end = session.next_number
     sealed = state if SEAL in state.wals[number] else state.with_cell(number, end, SEAL)
-    phase = ENDED._replace(phase=SessionPhase.SEALED)
-    return Step(("session {}: seals its WAL at {}", number, end), sealed.with_session(number, phase))
+    following = session._replace(phase=SessionPhase.SEALED, next_number=0)
+    return Step(("session {}: seals its WAL at {}", number, end), sealed.with_session(number, following))
 
 
 def _leave_register(state: State, number: int) -> Step:
     register = state.register
     if register.has(number):
         register = register.without_member(number, len(state.sessions))
+    partitions = state.sessions[number].partitions
+    may_land = any(held.phase in LOADING for held in partitions)
+    absent = ENDED._replace(phase=SessionPhase.ABSENT, partitions=partitions) if may_land else ENDED
     return Step(
         ("session {}: takes itself from the register", number),
-        state._replace(register=register).with_session(number, ENDED),
+        state._replace(register=register).with_session(number, absent),
     )

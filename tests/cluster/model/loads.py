@@ -28,9 +28,10 @@ def load_steps(cluster: Cluster, state: State, number: int, partition: int) -> I
 def _read_manifest(state: State, number: int, partition: int) -> Iterator[Step]:
     """A manifest of a higher epoch says that another session has owned the partition since."""
     session, newest = state.sessions[number], state.manifests[partition]
+    if session.phase != SessionPhase.ACTIVE or session.register.owners[partition] != number:
+        return
     epoch = session.register.epochs[partition]
-    is_owner = session.phase == SessionPhase.ACTIVE and session.register.owners[partition] == number
-    if is_owner and newest.epoch <= epoch:
+    if newest.epoch <= epoch:
         yield Step(
             ("session {}: loads partition {}, reads manifest {}", number, partition, newest.version),
             state.with_partition(number, partition, Partition(PartitionPhase.READING, epoch, newest)),
@@ -58,6 +59,9 @@ def _read_tail(cluster: Cluster, state: State, number: int, partition: int) -> S
 def _create(cluster: Cluster, state: State, number: int, partition: int) -> Step:
     held, newest = state.sessions[number].partitions[partition], state.manifests[partition]
     is_next = newest.version == held.manifest.version
+    session = state.sessions[number]
+    if session.phase == SessionPhase.ABSENT and not is_next:
+        return Step(("session {}: manifest {} is another's", number, newest.version), state.fenced(number))
     if not is_next and cluster.mistake is not Mistake.BLIND_MANIFESTS:
         return Step(
             ("session {}: lost manifest {} of partition {}", number, newest.version, partition),
@@ -65,6 +69,8 @@ def _create(cluster: Cluster, state: State, number: int, partition: int) -> Step
         )
     manifest = Manifest(held.manifest.version + 1, held.epoch, held.content, number + 1)
     created = held._replace(phase=PartitionPhase.CREATED, manifest=manifest)
+    if session.phase != SessionPhase.ACTIVE:
+        created = NOT_HELD
     return Step(
         ("session {}: creates manifest {} of partition {}", number, manifest.version, partition),
         state.with_manifest(partition, manifest).with_partition(number, partition, created),

@@ -241,6 +241,8 @@ class SegmentModel:
         version = compaction.version + 1
         written, segment = self._with_segment(state, version, state.content_of(compaction.names))
         following = written.with_compaction(stage=Stage.WRITTEN, segment=segment)
+        if self._mistake is Mistake.COMPACTION_DELETES_FIRST:
+            following = following._replace(deleting=following.deleting | compaction.names)
         return Step(("compaction: writes a segment for manifest {}", version), following)
 
     def _create_compacted(self, state: SegmentState) -> Step:

@@ -19,7 +19,9 @@ Wal = tuple[int, ...]
 
 
 class SessionPhase:
-    UNBORN, ACTIVE, WRITER_DEAD, LEAVING, SEALING, SEALED, ENDED = range(7)
+    """ABSENT: has left, and a manifest of a load may still be created."""
+
+    UNBORN, ACTIVE, WRITER_DEAD, LEAVING, SEALING, SEALED, ABSENT, ENDED = range(8)
 
 
 class PartitionPhase:

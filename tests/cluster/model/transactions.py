@@ -1,6 +1,6 @@
-"""Transactions across nodes: the coordinator of a producer, its successors, and the owner of a group (the receiver).
+"""Transactions across nodes: the coordinator of a producer, its successors, and the owners of groups (the receivers).
 
-The coordinator stores its decision, then sends a marker to the receiver, which applies the pending offsets or drops
+The coordinator stores its decision, then sends a marker to each receiver, which applies the pending offsets or drops
 them. A coordinator that was buried may still send markers of what it had decided, and markers land late. A producer
 keeps its epoch, so the marker of one transaction could decide its next one.
 
@@ -26,12 +26,12 @@ OUTCOME_NAMES = {Status.PREPARE_COMMIT: "commit", Status.PREPARE_ABORT: "abort"}
 
 
 class Coordinator(NamedTuple):
-    """``number``: of the transaction. ``has_sent`` and ``is_answered``: its marker."""
+    """``number``: of the transaction. ``sent`` and ``answered``: its markers, a bit for each receiver."""
 
     number: int = 0
     status: int = Status.COMPLETE
-    has_sent: bool = False
-    is_answered: bool = False
+    sent: int = 0
+    answered: int = 0
 
 
 class Marker(NamedTuple):
@@ -40,37 +40,45 @@ class Marker(NamedTuple):
     epoch: int
     number: int
     outcome: int
+    receiver: int
+
+
+class Request(NamedTuple):
+    """A TxnOffsetCommit on its way: the offsets of a transaction for the groups of a receiver."""
+
+    number: int
+    receiver: int
 
 
 class Receiver(NamedTuple):
-    """``pending``, ``applied``: transactions as bits. ``stored_epoch``: what is left of ``epoch`` when it dies.
+    """``pending``, ``applied``, ``answered``: transactions as bits; ``answered``: those with acknowledged offsets.
 
-    ``verified``: the transaction that is open by the coordinator's last answer, or 0.
+    ``stored_epoch``: what is left of ``epoch`` when it dies. ``verified``: the transaction that is open by the
+    coordinator's last answer, or 0.
     """
 
     epoch: int = 0
     stored_epoch: int = 0
     pending: int = 0
     applied: int = 0
+    answered: int = 0
     verified: int = 0
 
 
 class TransactionState(NamedTuple):
     """``coordinators`` by epoch: the last one is the coordinator, the others were buried. ``stored``: what is durable.
 
-    ``decisions`` by transaction. ``request``: the transaction of a TxnOffsetCommit on its way, or 0. ``answered``: the
-    transactions whose offsets were acknowledged, as bits.
+    ``decisions`` by transaction. ``request``: at most one.
     """
 
-    coordinators: tuple[Coordinator, ...] = (Coordinator(),)
-    stored: Coordinator = Coordinator()
-    decisions: tuple[int, ...] = (0,)
-    markers: tuple[Marker, ...] = ()
-    receiver: Receiver = Receiver()
-    request: int = 0
-    answered: int = 0
-    burials: int = 2
-    restarts: int = 1
+    coordinators: tuple[Coordinator, ...]
+    stored: Coordinator
+    decisions: tuple[int, ...]
+    markers: tuple[Marker, ...]
+    receivers: tuple[Receiver, ...]
+    request: tuple[Request, ...]
+    burials: int
+    restarts: int
 
     @property
     def epoch(self) -> int:
@@ -88,37 +96,44 @@ class TransactionState(NamedTuple):
         coordinator = Coordinator(number, status)
         return self.with_coordinator(self.epoch, coordinator)._replace(stored=coordinator)
 
-    def with_receiver(self, **fields: int) -> TransactionState:
-        return self._replace(receiver=self.receiver._replace(**fields))
+    def with_receiver(self, index: int, **fields: int) -> TransactionState:
+        receivers = replaced(self.receivers, index, self.receivers[index]._replace(**fields))
+        return self._replace(receivers=receivers)
 
 
 class TransactionModel:
-    """``transactions``: how many the producer makes."""
+    """``transactions``: how many the producer makes, each with all receivers. ``burials``: of the coordinator."""
 
-    def __init__(self, mistake: Mistake | None = None, transactions: int = 3, has_copies: bool = False) -> None:
+    def __init__(
+        self,
+        mistake: Mistake | None = None,
+        transactions: int = 2,
+        has_copies: bool = False,
+        receivers: int = 1,
+        burials: int = 2,
+    ) -> None:
         self._mistake = mistake
         self._transactions = transactions
         self._has_copies = has_copies
+        self._receivers = range(receivers)
+        self._burials = burials
 
     def first_state(self) -> TransactionState:
-        return TransactionState()
+        receivers = (Receiver(),) * len(self._receivers)
+        return TransactionState((Coordinator(),), Coordinator(), (0,), (), receivers, (), self._burials, 1)
 
     def stuck(self, state: TransactionState) -> str:
         """Not asked here."""
         return ""
 
     def violation(self, state: TransactionState) -> str:
-        stored, receiver = state.stored, state.receiver
+        stored = state.stored
         for number, decision in enumerate(state.decisions):
-            is_pending, is_applied = receiver.pending >> number & 1, receiver.applied >> number & 1
-            if is_applied and decision != Status.PREPARE_COMMIT:
-                return f"the offsets of transaction {number} are applied, and it is not committed"
             is_complete = number < stored.number or (number == stored.number and stored.status == Status.COMPLETE)
-            if is_complete and is_pending:
-                return f"the offsets of transaction {number} stay pending, and it is complete"
-            is_committed = is_complete and decision == Status.PREPARE_COMMIT
-            if is_committed and state.answered >> number & 1 and not is_applied:
-                return f"the acknowledged offsets of transaction {number} are not applied, and it is committed"
+            for receiver in state.receivers:
+                violation = broken_promise(receiver, number, decision, is_complete)
+                if violation:
+                    return violation
         return ""
 
     def steps(self, state: TransactionState) -> Iterator[Step]:
@@ -128,10 +143,11 @@ class TransactionModel:
             yield from self._send(state, epoch, coordinator)
         for marker in state.markers:
             yield from self._deliver(state, marker)
-        yield from self._offset_steps(state)
-        if state.restarts:
-            restarted = state.with_receiver(epoch=state.receiver.stored_epoch, verified=0)
-            yield Step(("receiver: dies, another node loads its partition",), restarted._replace(restarts=0))
+        for request in state.request:
+            yield from self._offset_steps(state, request)
+        for index in self._receivers if state.restarts else ():
+            restarted = state.with_receiver(index, epoch=state.receivers[index].stored_epoch, verified=0)
+            yield Step(("receiver {}: dies, another node loads its partition", index), restarted._replace(restarts=0))
 
     # Producer --------------------------------------------------------------------------------------------------------
 
@@ -144,9 +160,11 @@ class TransactionModel:
             following = state.storing(number + 1, Status.ONGOING)._replace(decisions=(*state.decisions, 0))
             yield Step(("producer: begins transaction {}", number + 1), following)
         elif status == Status.ONGOING:
-            if not state.request and not state.answered >> number & 1:
-                yield Step(("producer: sends offsets of transaction {}", number), state._replace(request=number))
-            if state.request != number:
+            for index in self._receivers:
+                if not state.request and not state.receivers[index].answered >> number & 1:
+                    following = state._replace(request=(Request(number, index),))
+                    yield Step(("producer: sends offsets of transaction {} to receiver {}", number, index), following)
+            if number not in [request.number for request in state.request]:
                 yield from self._decide(state, OUTCOMES, "producer: asks for {} of transaction {}")
 
     def _decide(self, state: TransactionState, outcomes: tuple[int, ...], label: str) -> Iterator[Step]:
@@ -158,41 +176,45 @@ class TransactionModel:
     # Coordinators ----------------------------------------------------------------------------------------------------
 
     def _coordinator_steps(self, state: TransactionState) -> Iterator[Step]:
-        number, status, _, is_answered = state.coordinator
+        number, status = state.coordinator[:2]
         if status == Status.ONGOING:
             yield from self._decide(state, (Status.PREPARE_ABORT,), "coordinator: its timeout decides {} of {}")
-        if status in OUTCOMES and is_answered:
+        if status in OUTCOMES and self._has_answers(state.coordinator):
             yield Step(("coordinator: transaction {} is complete", number), state.storing(number, Status.COMPLETE))
         if state.burials:
-            loaded = Coordinator(state.stored.number, state.stored.status)
+            loaded = Coordinator(*state.stored[:2])
             if self._mistake is Mistake.MARKERS_NOT_SENT_AGAIN and loaded.status in OUTCOMES:
-                loaded = loaded._replace(is_answered=True)
+                loaded = loaded._replace(answered=(1 << len(self._receivers)) - 1)
             following = state._replace(coordinators=(*state.coordinators, loaded), burials=state.burials - 1)
             yield Step(("coordinator: is buried, its successor has epoch {}", state.epoch + 1), following)
 
+    def _has_answers(self, coordinator: Coordinator) -> bool:
+        if self._mistake is Mistake.ONE_ANSWER_COMPLETES:
+            return coordinator.answered != 0
+        return coordinator.answered == (1 << len(self._receivers)) - 1
+
     def _send(self, state: TransactionState, epoch: int, coordinator: Coordinator) -> Iterator[Step]:
         """A buried coordinator sends what it knows, too."""
-        outcomes = [coordinator.status] if coordinator.status in OUTCOMES else []
-        if self._mistake is Mistake.MARKER_BEFORE_DECISION and coordinator.status == Status.ONGOING:
-            outcomes = [Status.PREPARE_COMMIT]
-        for outcome in outcomes if not coordinator.has_sent else []:
-            marker = Marker(epoch, coordinator.number, outcome)
-            following = state.with_coordinator(epoch, coordinator._replace(has_sent=True))
-            label = (
-                "coordinator of epoch {}: sends its marker, {} of {}",
-                epoch,
-                OUTCOME_NAMES[outcome],
-                marker.number,
-            )
-            yield Step(label, following._replace(markers=tuple(sorted({*state.markers, marker}))))
+        outcome = coordinator.status
+        if self._mistake is Mistake.MARKER_BEFORE_DECISION and outcome == Status.ONGOING:
+            outcome = Status.PREPARE_COMMIT
+        for index in self._receivers if outcome in OUTCOMES else ():
+            if not coordinator.sent >> index & 1:
+                marker = Marker(epoch, coordinator.number, outcome, index)
+                following = state.with_coordinator(epoch, coordinator._replace(sent=coordinator.sent | 1 << index))
+                yield Step(
+                    ("coordinator of epoch {}: sends a marker, {} of {}, to receiver {}", *described(marker)),
+                    following._replace(markers=tuple(sorted({*state.markers, marker}))),
+                )
 
-    # Receiver --------------------------------------------------------------------------------------------------------
+    # Receivers -------------------------------------------------------------------------------------------------------
 
     def _deliver(self, state: TransactionState, marker: Marker) -> Iterator[Step]:
-        label = "receiver: the marker of epoch {} lands, {} of {}"
-        arguments = (marker.epoch, OUTCOME_NAMES[marker.outcome], marker.number)
+        label = "a marker of epoch {} lands, {} of {}, at receiver {}"
+        arguments = described(marker)
         rest = state if self._has_copies else without(state, marker)
-        if marker.epoch < state.receiver.epoch and self._mistake is not Mistake.OLDER_EPOCH_ACCEPTED:
+        is_older = marker.epoch < state.receivers[marker.receiver].epoch
+        if is_older and self._mistake is not Mistake.OLDER_EPOCH_ACCEPTED:
             if rest is not state:
                 yield Step((label + ", and is refused", *arguments), rest)
             return
@@ -206,14 +228,15 @@ class TransactionModel:
 
     def _decided_by(self, state: TransactionState, marker: Marker) -> int:
         carries_number = self._has_copies and self._mistake is not Mistake.NUMBER_MISSING
-        return state.receiver.pending & (1 << marker.number if carries_number else ~0)
+        return state.receivers[marker.receiver].pending & (1 << marker.number if carries_number else ~0)
 
     def _applied(self, state: TransactionState, marker: Marker, decided: int) -> TransactionState:
         """The receiver stores the epoch with what it applies, before it answers."""
-        receiver = state.receiver
+        receiver = state.receivers[marker.receiver]
         is_kept = decided or self._mistake is not Mistake.EPOCH_WITH_PENDING_ONLY
         is_stored = is_kept and self._mistake is not Mistake.EPOCH_IN_MEMORY
         return state.with_receiver(
+            marker.receiver,
             epoch=max(marker.epoch, receiver.epoch) if is_kept else receiver.epoch,
             stored_epoch=max(marker.epoch, receiver.stored_epoch) if is_stored else receiver.stored_epoch,
             pending=receiver.pending & ~decided,
@@ -221,23 +244,28 @@ class TransactionModel:
             verified=receiver.verified if self._mistake is Mistake.VERIFIED_BEFORE_MARKER else 0,
         )
 
-    def _offset_steps(self, state: TransactionState) -> Iterator[Step]:
-        """A TxnOffsetCommit: the receiver asks the coordinator, and stores the offsets unless a marker came since."""
-        number, receiver = state.request, state.receiver
-        if not number:
-            return
+    def _offset_steps(self, state: TransactionState, request: Request) -> Iterator[Step]:
+        """The receiver asks the coordinator, and stores the offsets unless a marker came since."""
+        number, index = request
+        receiver, bit = state.receivers[index], 1 << number
+        answered = state._replace(request=())
         if receiver.verified == number or self._mistake is Mistake.OFFSETS_UNVERIFIED:
-            stored = state.with_receiver(pending=receiver.pending | 1 << number, verified=0)
-            following = stored._replace(request=0, answered=state.answered | 1 << number)
-            yield Step(("receiver: stores the offsets of transaction {}", number), following)
+            following = answered.with_receiver(
+                index, pending=receiver.pending | bit, answered=receiver.answered | bit, verified=0
+            )
+            yield Step(("receiver {}: stores the offsets of transaction {}", index, number), following)
             return
         asked = state.coordinators if self._mistake is Mistake.VERIFIED_BY_ZOMBIE else state.coordinators[-1:]
-        if Coordinator(number, Status.ONGOING) in [coordinator._replace(has_sent=False) for coordinator in asked]:
-            following = state.with_receiver(verified=number)
-            yield Step(("receiver: learns that transaction {} is open", number), following)
-        if state.coordinator.number != number or state.coordinator.status != Status.ONGOING:
-            following = state.with_receiver(verified=0)._replace(request=0)
-            yield Step(("receiver: refuses the offsets of transaction {}, which is not open", number), following)
+        if (number, Status.ONGOING) in [coordinator[:2] for coordinator in asked]:
+            following = state.with_receiver(index, verified=number)
+            yield Step(("receiver {}: learns that transaction {} is open", index, number), following)
+        if state.coordinator[:2] != (number, Status.ONGOING):
+            following = answered.with_receiver(index, verified=0)
+            yield Step(("receiver {}: refuses the offsets of transaction {}", index, number), following)
+
+
+def described(marker: Marker) -> tuple[int, str, int, int]:
+    return marker.epoch, OUTCOME_NAMES[marker.outcome], marker.number, marker.receiver
 
 
 def numbers(bits: int) -> list[int]:
@@ -253,4 +281,17 @@ def with_answer(state: TransactionState, marker: Marker) -> TransactionState:
     coordinator = state.coordinators[marker.epoch]
     if (coordinator.number, coordinator.status) != (marker.number, marker.outcome):
         return state
-    return state.with_coordinator(marker.epoch, coordinator._replace(is_answered=True))
+    answered = coordinator.answered | 1 << marker.receiver
+    return state.with_coordinator(marker.epoch, coordinator._replace(answered=answered))
+
+
+def broken_promise(receiver: Receiver, number: int, decision: int, is_complete: bool) -> str:
+    is_applied = receiver.applied >> number & 1
+    if is_applied and decision != Status.PREPARE_COMMIT:
+        return f"the offsets of transaction {number} are applied, and it is not committed"
+    if is_complete and receiver.pending >> number & 1:
+        return f"the offsets of transaction {number} stay pending, and it is complete"
+    is_committed = is_complete and decision == Status.PREPARE_COMMIT
+    if is_committed and receiver.answered >> number & 1 and not is_applied:
+        return f"the acknowledged offsets of transaction {number} are not applied, and it is committed"
+    return ""

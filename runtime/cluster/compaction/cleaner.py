@@ -1,0 +1,184 @@
+"""The log cleaner of a node in a cluster: compacts the partitions that it owns.
+
+The manifests that it knows tell which partitions are due, so nothing is asked of the store while none is. The work is
+done by a child process of low priority with a connection of its own. However it ends, each partition is as it was
+before, or compacted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing, suppress
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from ...common.child_process import ChildProcess
+from ...common.logs import get_logger
+from ...engine.clock import wall_clock_ms
+from ...log.compaction.job import CompactionReport
+from ...log.compaction.swap import CompactionSettings
+from ...log.partition import partition_name
+from ...log.partition_counts import PartitionCounts
+from ...settings.table import Settings
+from ..manifest import Segment
+from ..session import Phase, Session
+from .job import ClusterCompactionJob
+from .plan import make_plan
+
+CHILD_FUNCTION = f"{__package__}.child:run_in_child"
+RETRY_S = 600.0
+"""A partition that is still due after a run is tried again after this time: a transaction is open, or it is damaged."""
+REPORTED_SIZES = ("records_before", "records_after", "bytes_before", "bytes_after")
+
+log = get_logger("callboard.cluster")
+
+
+class HasSession(Protocol):
+    @property
+    def session(self) -> Session | None:
+        """The newest one of the node; None before the first."""
+
+
+class Workers(Protocol):
+    """Compacts partitions."""
+
+    def compact(self, partitions: list[int], settings: CompactionSettings) -> AsyncGenerator[CompactionReport, None]:
+        """One after the other, with a report for each. Raises OSError and ChildEnded."""
+
+    def kill(self) -> None:
+        """End the work now."""
+
+
+class ChildWorkers:
+    """``Workers``. Each call of ``compact`` has a child process. ``scratch``: a folder for its files."""
+
+    def __init__(self, url: str, counts: PartitionCounts, scratch: Path) -> None:
+        self._url = url
+        self._counts = counts
+        self._scratch = scratch
+        self._child: ChildProcess | None = None
+
+    async def compact(
+        self, partitions: list[int], settings: CompactionSettings
+    ) -> AsyncGenerator[CompactionReport, None]:
+        self._child = child = ChildProcess(CHILD_FUNCTION)
+        try:
+            await child.start()
+            for partition in partitions:
+                name = partition_name(partition, self._counts)
+                job = ClusterCompactionJob(self._url, partition, name, settings, self._scratch)
+                async for report in child.results(job):
+                    yield report
+        finally:
+            self._child = None
+            await child.stop()
+
+    def kill(self) -> None:
+        if self._child is not None:
+            self._child.kill()
+
+
+class LastRun(NamedTuple):
+    """The closed segments of a partition at its last run, and the time of the run (monotonic, in s)."""
+
+    segments: tuple[Segment, ...]
+    at_s: float
+
+
+class ClusterCleaner:
+    """Checks every ``log_cleaner_backoff_ms``. Failures are logged. ``runs``: how often partitions were compacted.
+
+    ``clock_s`` is monotonic, ``clock_ms`` counts from 1970.
+    """
+
+    def __init__(
+        self,
+        owner: HasSession,
+        workers: Workers,
+        settings: Settings,
+        clock_s: Callable[[], float] = time.monotonic,
+        clock_ms: Callable[[], int] = wall_clock_ms,
+    ) -> None:
+        self.runs = 0
+        self._owner = owner
+        self._workers = workers
+        self._settings = settings
+        self._clock_s = clock_s
+        self._clock_ms = clock_ms
+        self._last_runs: dict[int, LastRun] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Start on the running loop, unless the settings disable it."""
+        if self._settings.log_cleaner_enable:
+            self._task = asyncio.get_running_loop().create_task(self.run())
+
+    async def stop(self) -> None:
+        """End the child process too. The partition in progress is as before, or compacted."""
+        self.halt()
+        if self._task is not None:
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    def halt(self) -> None:
+        """The same without waiting."""
+        if self._task is not None:
+            self._task.cancel()
+        self._workers.kill()
+
+    async def run(self) -> None:
+        """For ever."""
+        while True:
+            await asyncio.sleep(self._settings.log_cleaner_backoff_ms / 1000)
+            try:
+                await self.compact_due_partitions()
+            except Exception as error:  # the log keeps growing, but the node can go on
+                log.error("the log could not be compacted", reason=str(error) or repr(error))
+
+    async def compact_due_partitions(self) -> None:
+        """Compact the partitions that are due, one after the other. Raises OSError and ChildEnded."""
+        session = self._owner.session
+        due = [] if session is None or session.phase != Phase.ACTIVE else self._due(session)
+        if session is None or not due:
+            return
+        self.runs += 1
+        partitions, settings = list(due), self._compaction_settings()
+        async with aclosing(self._workers.compact(list(due), settings)) as reports:
+            async for report in reports:
+                _log(report)
+                await session.log.follow_compaction(partitions.pop(0))
+
+    def _due(self, session: Session) -> Mapping[int, LastRun]:
+        """Those that are dirty enough and were not left unchanged by a run in the last RETRY_S."""
+        now_s, now_ms, due = self._clock_s(), self._clock_ms(), dict[int, LastRun]()
+        for partition in session.log.held:
+            plan = make_plan(session.log.held[partition].manifest)
+            last = self._last_runs.get(partition)
+            is_tried = last is not None and last.segments == plan.segments and now_s < last.at_s + RETRY_S
+            if not is_tried and plan.is_due(now_ms, self._settings.log_cleaner_min_cleanable_ratio):
+                due[partition] = LastRun(plan.segments, now_s)
+        self._last_runs |= due
+        return due
+
+    def _compaction_settings(self) -> CompactionSettings:
+        settings = self._settings
+        return CompactionSettings(
+            self._clock_ms(),
+            f"callboard serve, process {os.getpid()}",
+            settings.log_cleaner_min_cleanable_ratio,
+            settings.log_cleaner_delete_retention_ms,
+            keys_bytes_max=settings.log_cleaner_dedupe_buffer_size,
+        )
+
+
+def _log(report: CompactionReport) -> None:
+    if report.status == "compacted":
+        sizes = {name: getattr(report, name) for name in REPORTED_SIZES}
+        log.info("compacted", partition=report.partition, **sizes, seconds=round(report.seconds, 3))
+    elif report.status == "waiting":
+        log.warning("the log is not compacted further", partition=report.partition, reason=report.reason)
+    elif report.status in ("damaged", "failed"):
+        log.error("a partition cannot be compacted", partition=report.partition, reason=report.reason)

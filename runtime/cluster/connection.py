@@ -1,0 +1,121 @@
+"""ClusterConnection: everything that a node needs of its cluster, on one store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from ...actors.ports import Random
+from ..log.partition_counts import PartitionCounts
+from ..settings.address import Address
+from ..settings.listeners import PLAINTEXT
+from ..settings.table import Settings
+from ..topics.admin import SharedTopicLimits, TopicAdmin
+from ..topics.catalogue import TopicCatalogue
+from .cluster_log import ClusterLog
+from .cluster_node import ClusterNode
+from .known_file import KnownFile
+from .load_queue import LoadQueue
+from .node_gate import NodeGate
+from .node_peers import NodePeers
+from .offset_cleanups import DeleteOffsets
+from .register import Endpoint
+from .register_view import RegisterView
+from .session import NodeIdentity
+from .session_environment import SessionEnvironment
+from .shared_topics import SharedTopics
+from .store import Store
+from .twins import TwinWatch
+
+
+class LogCleaner(Protocol):
+    """``node.cluster.LogCleaner``."""
+
+    runs: int
+
+    def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    def halt(self) -> None: ...
+
+
+MakeCleaner = Callable[[ClusterNode, Settings], LogCleaner]
+
+
+class ClusterConnection:
+    """``node.cluster.Cluster``. ``ownership`` joins the cluster when the node starts it."""
+
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        addresses: Mapping[str, Address],
+        counts: PartitionCounts,
+        *,
+        max_message_bytes: int,
+        on_failed: Callable[[Exception], None],
+        scratch: Path | None = None,
+        known_file: KnownFile | None = None,
+        version: str = "",
+        environment: SessionEnvironment | None = None,
+        is_exclusive: bool = False,
+        inter_broker_listener: str = PLAINTEXT,
+        make_cleaner: MakeCleaner | None = None,
+    ) -> None:
+        """``addresses``: where clients reach this node. ``scratch``: a folder for files of large partitions.
+
+        ``on_failed`` is called with the error when the node cannot take part any more. ``is_exclusive``: see
+        ``NodeIdentity``. ``make_cleaner``: makes what compacts the partitions of this node; None: nobody does here.
+        """
+        endpoints = {listener: Endpoint(*address) for listener, address in addresses.items()}
+        identity = NodeIdentity(name, endpoints, version, is_exclusive)
+        self._store = store
+        self._environment = environment or SessionEnvironment()
+        self._topics: SharedTopics | None = None
+        self._make_cleaner = make_cleaner
+        self.ownership = ClusterNode(store, self._environment, identity, counts, on_failed)
+        self.ownership.known_file = known_file
+        self.log = ClusterLog(self.ownership, counts, max_message_bytes, LoadQueue(store, scratch))
+        self.view = RegisterView(self.ownership, addresses)
+        self.peers = NodePeers(self.ownership, self.view, self._environment.ttl_s, inter_broker_listener)
+        self._twins = TwinWatch(self.ownership, self._environment.ttl_s)
+        self.peer_gate = NodeGate(self.ownership)
+        self.producer_ids = self.ownership.producer_ids
+        self.has_lease = self.ownership.has_lease
+        self.leave = self.ownership.leave
+
+    def cleaner(self, settings: Settings) -> LogCleaner | None:
+        """What compacts the partitions that this node owns."""
+        return None if self._make_cleaner is None else self._make_cleaner(self.ownership, settings)
+
+    def follow_topics(
+        self,
+        catalogue: TopicCatalogue,
+        limits: SharedTopicLimits,
+        random: Random,
+        delete_offsets: DeleteOffsets,
+        is_served: Callable[[int], bool],
+        topics: Sequence[tuple[str, int]],
+    ) -> TopicAdmin:
+        """See ``SharedTopics``."""
+        shared = SharedTopics(
+            *(self.ownership, self._environment, catalogue, limits, random, delete_offsets, is_served, topics)
+        )
+        catalogue.follower = self._topics = shared
+        self.ownership.followed = shared
+        self.ownership.add_listener(shared)
+        self.ownership.add_listener(self._twins)
+        self.log.begin_load = shared.begin_load
+        return shared.admin
+
+    def halt(self) -> None:
+        if self._topics is not None:
+            self._topics.halt()
+        self.peers.close()
+        self._twins.close()
+
+    async def close(self) -> None:
+        self.halt()
+        await self._store.close()

@@ -1,0 +1,35 @@
+"""The client id by which a node proves to another one that it belongs to the cluster. Pure.
+
+Whoever can read the store of the cluster knows its secret. The proof is for one connection to one session, so it does
+not help anybody who has seen it to talk to another node, or to the same one after its sender has connected again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+
+from ..kafka.peer_gate import Sender
+
+PREFIX = "callboard-node"
+SECRET_BYTES = 32
+
+
+def client_id(secret: bytes, sender: Sender, target_session: str) -> str:
+    """The client id of all requests on one connection."""
+    return "/".join((PREFIX, *map(str, sender), _proof(secret, sender, target_session)))
+
+
+def parse_client_id(secret: bytes, text: str, target_session: str) -> Sender | None:
+    """The node that has sent a request to this session. None for a client, or a wrong proof."""
+    prefix, *fields = text.split("/")
+    if prefix != PREFIX or len(fields) != 4 or not (fields[1].isdecimal() and fields[2].isdecimal()):
+        return None
+    sender = Sender(fields[0], int(fields[1]), int(fields[2]))
+    is_proven = hmac.compare_digest(fields[3].encode(), _proof(secret, sender, target_session).encode())
+    return sender if is_proven else None
+
+
+def _proof(secret: bytes, sender: Sender, target_session: str) -> str:
+    message = "/".join((*map(str, sender), target_session)).encode()
+    return hmac.new(secret, message, hashlib.sha256).hexdigest()

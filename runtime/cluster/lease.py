@@ -1,0 +1,53 @@
+"""The lease of a session: its signs of life, and how long it may answer reads.
+
+Nobody else answers reads of this session's partitions before the lease ends: whoever declares the session dead has seen
+the same counter for a whole TTL, or waits for a whole TTL after the tombstone.
+"""
+
+from __future__ import annotations
+
+from ..common.logs import get_logger
+from .keys import alive_key
+from .session_environment import BEATS_PER_TTL, SessionEnvironment
+from .store import Store, StoreUnavailable
+from .wal import confirm_alive
+
+log = get_logger("callboard.cluster")
+
+
+class Lease:
+    """``until_s``: by the environment's clock."""
+
+    def __init__(self, store: Store, session: str, environment: SessionEnvironment) -> None:
+        self.until_s = 0.0
+        self._store = store
+        self._session = session
+        self._environment = environment
+        self._counter = 0
+
+    @property
+    def is_valid(self) -> bool:
+        return self._environment.now() < self.until_s
+
+    @property
+    def left_s(self) -> float:
+        return self.until_s - self._environment.now()
+
+    async def renew(self) -> None:
+        """Write one sign of life, then look for the tombstone. Raises Fenced if there is one."""
+        started_s = self._environment.now()
+        self._counter += 1
+        await self._store.put(alive_key(self._session), str(self._counter).encode())
+        await confirm_alive(self._store, self._session)
+        self.until_s = max(self.until_s, started_s + self._environment.lease_s)
+
+    async def keep(self) -> None:
+        """Renew the lease until it is fenced. Raises Fenced."""
+        interval_s = self._environment.ttl_s / BEATS_PER_TTL
+        while True:
+            started_s = self._environment.now()
+            try:
+                await self.renew()
+            except StoreUnavailable as error:
+                log.warning("sign of life not written", session=self._session, reason=str(error))
+            await self._environment.sleep(max(0.0, started_s + interval_s - self._environment.now()))

@@ -1,0 +1,39 @@
+"""NodeGate: which requests come from other nodes of the cluster, and which of them are too old to be answered."""
+
+from __future__ import annotations
+
+from ..kafka.peer_gate import Sender
+from ..log.partition import TOPIC
+from .cluster_node import ClusterNode
+from .credentials import parse_client_id
+
+
+class NodeGate:
+    """``PeerGate``. Requests of a connection that its sender has replaced are refused: they are too late.
+
+    The sender has asked again since, and what it has asked for may be over.
+    """
+
+    def __init__(self, node: ClusterNode) -> None:
+        self._node = node
+        self._session = ""  # to which the numbers belong
+        self._connection_numbers: dict[str, int] = {}  # by session of the sender
+
+    def admit(self, client_id: str) -> Sender | None:
+        session, register = self._node.session, self._node.register
+        if session is None or register is None:
+            return None
+        sender = parse_client_id(self._node.secret, client_id, session.name)
+        if sender is None:
+            return None
+        if sender.session not in register.nodes and sender.register_version <= register.version:
+            return None  # it has left, or was declared dead
+        if session.name != self._session:
+            self._session, self._connection_numbers = session.name, {}
+        if sender.connection_number < self._connection_numbers.get(sender.session, 0):
+            return None
+        self._connection_numbers[sender.session] = sender.connection_number
+        return sender
+
+    def accepts(self, sender: Sender, topic: str, partition: int) -> bool:
+        return topic != TOPIC or sender.register_version >= self._node.gained_versions.get(partition, 0)

@@ -1,0 +1,152 @@
+"""SharedTopics: the topics of a cluster in one node. Their names and settings are shared, each is led by one node."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from ...actors.errors import CoordinatorError, ErrorCode
+from ...actors.ports import Random
+from ..common.logs import get_logger
+from ..topics.admin import SharedTopicLimits
+from ..topics.adoption import Adoption
+from ..topics.catalogue import TopicCatalogue
+from ..topics.ids import shared_offsets_topic_id
+from ..topics.store import NewTopic
+from ..topics.topic import Topic
+from .cluster_node import ClusterNode
+from .keys import TOPICS, version_key
+from .offset_cleanups import DeleteOffsets, OffsetCleanups
+from .patient_store import PatientStore
+from .session_environment import SessionEnvironment
+from .shared_topic_admin import SharedTopicAdmin
+from .store import StoreRefused
+from .topic_changes import TopicChanges
+from .topic_leadership import TopicLeadership, led_with
+from .topics_document import TopicsDocument
+from .topics_follower import TopicsFollower
+from .topics_log import TopicsLog
+
+log = get_logger("callboard.cluster")
+
+
+class SharedTopics:
+    """``OwnershipListener`` of the node, ``Followed`` of its sessions, and ``CatalogueFollower``.
+
+    ``admin`` changes the topics. ``delete_offsets`` and ``is_served`` are about this node's groups, see
+    ``OffsetCleanups``. Of ``topics`` (name, partitions), those that are missing are created.
+    """
+
+    def __init__(
+        self,
+        node: ClusterNode,
+        environment: SessionEnvironment,
+        catalogue: TopicCatalogue,
+        limits: SharedTopicLimits,
+        random: Random,
+        delete_offsets: DeleteOffsets,
+        is_served: Callable[[int], bool],
+        topics: Sequence[tuple[str, int]],
+    ) -> None:
+        self._node = node
+        self._catalogue = catalogue
+        self._versions = TopicsLog(PatientStore(node.store), environment)
+        self._follower = TopicsFollower(self._versions, Adoption(catalogue, limits), self._applied)
+        self._changes = TopicChanges(self._versions, node.counts.offsets, self._follower.follow, limits)
+        self._cleanups = OffsetCleanups(delete_offsets, is_served, self._report_cleaned)
+        self._leadership = TopicLeadership(node.counts.offsets, self._follower.first_epoch)
+        self.admin = SharedTopicAdmin(catalogue, self._changes, limits, random, self._epoch_of)
+        for topic in self._topics():
+            self._leadership.place(topic)
+        self._task = asyncio.get_running_loop().create_task(self._begin(topics))
+
+    async def _begin(self, topics: Sequence[tuple[str, int]]) -> None:
+        try:
+            await self._follower.follow()
+        except StoreRefused:
+            return  # it was logged
+        for name, partitions in topics:
+            self._ensure(name, partitions)
+
+    def _ensure(self, name: str, partitions: int) -> None:
+        topic = self._catalogue.get(name)
+        if topic is None:
+            new = [NewTopic(name, partitions)]
+            self.admin.create(new, lambda outcomes: self._ensured(name, partitions, outcomes[0]))
+        elif len(topic.partitions) != partitions:
+            log.warning("the topic exists with another number of partitions", topic=name, has=len(topic.partitions))
+
+    def _ensured(self, name: str, partitions: int, outcome: Topic | CoordinatorError) -> None:
+        if isinstance(outcome, Topic):
+            return
+        if outcome.code is ErrorCode.REQUEST_TIMED_OUT or self._catalogue.get(name) is not None:
+            self._ensure(name, partitions)  # another node has created it
+        else:
+            log.error("a topic could not be created", topic=name, reason=str(outcome))
+
+    def halt(self) -> None:
+        """Change and follow nothing any more."""
+        self._task.cancel()
+        self._changes.halt()
+        self._follower.halt()
+
+    def _topics(self) -> list[Topic]:
+        topics = (self._catalogue.get(name) for name in self._catalogue.names())
+        return [topic for topic in topics if topic is not None]
+
+    def _epoch_of(self, name: str) -> int:
+        register = self._node.register
+        return 0 if register is None else register.epochs[led_with(name, self._node.counts.offsets)]
+
+    # Followed --------------------------------------------------------------------------------------------------------
+
+    def joined(self, cluster_id: str) -> None:
+        self._catalogue.use_offsets_topic_id(shared_offsets_topic_id(cluster_id))
+
+    def next_key(self) -> str | None:
+        document = self._versions.current
+        return None if document is None else version_key(TOPICS, document.version + 1)
+
+    def notice(self) -> None:
+        self._follower.follow().add_done_callback(asyncio.Future.exception)  # it was logged
+
+    async def follow(self) -> None:
+        """Return when this node has the newest version. Raises StoreRefused."""
+        await self._follower.follow()
+
+    def _applied(self, before: TopicsDocument | None, document: TopicsDocument) -> None:
+        if before is not None:
+            self.admin.remember_deleted(before.topics.keys() - document.topics.keys())
+        self._cleanups.clean(document)
+        self._changes.retry_blocked()
+
+    # Partitions of the node ------------------------------------------------------------------------------------------
+
+    async def begin_load(self, partition: int, epoch: int) -> None:
+        """Call it before a partition is loaded.
+
+        Whoever owned it before may have cleaned it. So this node must know all deletions before it accepts a commit.
+        """
+        await self.follow()
+        if partition < self._node.counts.offsets and self._follower.applied is not None:
+            self._cleanups.load(partition, epoch, self._follower.applied)
+
+    def gained(self, epochs: Mapping[int, int]) -> None:
+        self._leadership.gain(epochs, self._topics())
+
+    def lost(self, partitions: Collection[int]) -> None:
+        self._cleanups.lose(partitions)
+        self._leadership.lose(partitions, self._topics())
+
+    def fenced(self) -> None:
+        self.lost(range(sum(self._node.counts)))
+
+    def published(self, topic: Topic) -> None:
+        self._leadership.place(topic)
+
+    def _report_cleaned(self, cleaned: Mapping[int, Collection[int]]) -> None:
+        def done(error: CoordinatorError | None) -> None:
+            if error is not None:
+                self._report_cleaned(cleaned)
+
+        self._changes.submit(lambda draft: draft.clean(cleaned), done)

@@ -1,0 +1,73 @@
+"""The topics of a cluster: names, ids, partition counts and settings, and which offsets are still to be deleted. Pure.
+
+A version is immutable. Whoever creates the next version has changed the topics. Records are not here: they are in the
+memory of the node that leads the topic.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+from uuid import UUID
+
+
+class SharedTopic(NamedTuple):
+    """``first_epoch``: the leader epoch in which it was created. ``settings``: texts by name."""
+
+    topic_id: UUID
+    partitions: int
+    first_epoch: int
+    settings: Mapping[str, str]
+
+
+class Deletion(NamedTuple):
+    """Topics whose offsets the groups of ``uncleaned`` partitions of ``__consumer_offsets`` may still have.
+
+    ``number``: the version of the document in which the topics are gone. Their names cannot be used meanwhile.
+    """
+
+    number: int
+    names: frozenset[str]
+    uncleaned: frozenset[int]
+
+
+class TopicsDocument(NamedTuple):
+    """``topics`` by name."""
+
+    version: int
+    token: str
+    topics: Mapping[str, SharedTopic]
+    deletions: tuple[Deletion, ...] = ()
+
+    def numbered(self, version: int, token: str) -> TopicsDocument:
+        return self._replace(version=version, token=token)
+
+    def without_cleaned(self, cleaned: Mapping[int, Collection[int]]) -> TopicsDocument:
+        """Partitions have no offsets of deleted topics any more: partitions by the number of the deletion."""
+        deletions = [
+            deletion._replace(uncleaned=deletion.uncleaned.difference(cleaned.get(deletion.number, ())))
+            for deletion in self.deletions
+        ]
+        return self._replace(deletions=tuple(deletion for deletion in deletions if deletion.uncleaned))
+
+    def encode(self) -> bytes:
+        topics = {
+            name: [topic.topic_id.hex, topic.partitions, topic.first_epoch, dict(topic.settings)]
+            for name, topic in self.topics.items()
+        }
+        deletions = [[each.number, sorted(each.names), sorted(each.uncleaned)] for each in self.deletions]
+        fields = {"version": self.version, "token": self.token, "topics": topics, "deletions": deletions}
+        return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def decode_topics(data: bytes) -> TopicsDocument:
+    fields = json.loads(data)
+    topics = {
+        name: SharedTopic(UUID(hex=topic_id), partitions, first_epoch, settings)
+        for name, (topic_id, partitions, first_epoch, settings) in fields["topics"].items()
+    }
+    deletions = tuple(
+        Deletion(number, frozenset(names), frozenset(uncleaned)) for number, names, uncleaned in fields["deletions"]
+    )
+    return TopicsDocument(fields["version"], fields["token"], topics, deletions)

@@ -1,0 +1,85 @@
+"""The next version of the topics while it is made. The rules are those of a single node's topics. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from uuid import UUID
+
+from ...actors.errors import CoordinatorError, ErrorCode
+from ..topics.names import INTERNAL_TOPICS
+from ..topics.setting_values import Overrides, check_overrides
+from ..topics.store import NewTopic, TopicRow
+from ..topics.table import TopicTable
+from .topics_document import Deletion, SharedTopic, TopicsDocument
+
+NO_SLOT = 0
+"""In a cluster no file has the ends of partitions."""
+
+
+class OffsetsRemain(Exception):
+    """The offsets of a deleted topic of the same name are not deleted yet: try again with a later version."""
+
+
+class SharedTopicsDraft:
+    """Begins as a copy of a version. All methods raise CoordinatorError with Kafka's codes, and change nothing then."""
+
+    def __init__(self, document: TopicsDocument, offsets_partitions: int) -> None:
+        self.table = TopicTable(INTERNAL_TOPICS, 0)
+        for name, topic in document.topics.items():
+            self.table.add(TopicRow(name, topic.topic_id, topic.partitions, NO_SLOT, topic.settings))
+        self._first_epochs = {name: topic.first_epoch for name, topic in document.topics.items()}
+        self._document = document
+        self._offsets_partitions = offsets_partitions
+        self._deleted: set[str] = set()
+        self._unchanged = (dict(self.table.rows), document.deletions)
+
+    def check_cleaned(self, name: str) -> None:
+        """Raise OffsetsRemain if the topic cannot be created yet."""
+        if name in self._deleted or any(name in deletion.names for deletion in self._document.deletions):
+            raise OffsetsRemain(name)
+
+    def create(self, new: NewTopic, topic_id: UUID, first_epoch: int, partitions_max: int) -> None:
+        """The same topic may have been created by an earlier attempt."""
+        row = self.table.rows.get(new.name)
+        if row is None or row.topic_id != topic_id:
+            self.table.check_new(new.name, new.partitions, partitions_max)
+            self.table.add(TopicRow(new.name, topic_id, new.partitions, NO_SLOT, new.settings))
+            self._first_epochs[new.name] = first_epoch
+
+    def delete(self, name: str, topic_id: UUID) -> None:
+        self.table.find(name, topic_id)
+        self.table.remove(name)
+        self._deleted.add(name)
+
+    def grow(self, name: str, topic_id: UUID, partitions: int, partitions_max: int) -> None:
+        row = self.table.find(name, topic_id)
+        self.table.check_count(partitions)
+        if partitions <= row.partitions:
+            raise CoordinatorError(
+                ErrorCode.INVALID_PARTITIONS, f"topic {name!r} has {row.partitions} partitions: expected more"
+            )
+        self.table.check_room(partitions - row.partitions, partitions_max)
+        self.table.replace(row._replace(partitions=partitions))
+
+    def alter(self, name: str, topic_id: UUID, change: Callable[[Overrides], Overrides]) -> None:
+        row = self.table.find(name, topic_id)
+        self.table.change_settings(row._replace(settings=check_overrides(change(row.settings))))
+
+    def clean(self, cleaned: Mapping[int, Collection[int]]) -> None:
+        """Partitions have no offsets of deleted topics any more: partitions by the number of the deletion."""
+        self._document = self._document.without_cleaned(cleaned)
+
+    def changed(self) -> TopicsDocument | None:
+        """The changed content; None if nothing has changed."""
+        rows = self.table.rows
+        if not self._deleted and self._unchanged == (rows, self._document.deletions):
+            return None
+        topics = {
+            name: SharedTopic(row.topic_id, row.partitions, self._first_epochs[name], row.settings)
+            for name, row in rows.items()
+        }
+        deletions = self._document.deletions
+        if self._deleted:
+            uncleaned = frozenset(range(self._offsets_partitions))
+            deletions = (*deletions, Deletion(self._document.version + 1, frozenset(self._deleted), uncleaned))
+        return self._document._replace(topics=topics, deletions=deletions)

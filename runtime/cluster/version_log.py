@@ -1,0 +1,133 @@
+"""VersionLog: a document as a chain of numbered versions. Whoever creates the next version has changed the document."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Generic, Protocol, Self, TypeVar
+
+from ..common.errors import StartError
+from .keys import number_of, version_key
+from .session_environment import SessionEnvironment
+from .store import Store, settle
+
+CLEANUP_INTERVAL = 50  # versions
+LIST_AGAIN_TTLS = 4
+"""After so long without a look, the next version may have been deleted with others: the newest one is listed."""
+KEPT_TTLS = 40
+"""A version is deleted only so long after a newer one was created. More than LIST_AGAIN_TTLS, for slow readers."""
+RETRY_PAUSE_S = 0.01
+
+
+class Document(Protocol):
+    """One version. It is immutable, and its ``token`` is random."""
+
+    @property
+    def version(self) -> int: ...
+
+    def numbered(self, version: int, token: str) -> Self:
+        """The same content as another version."""
+
+    def encode(self) -> bytes: ...
+
+
+D = TypeVar("D", bound=Document)
+
+Confirm = Callable[[], Awaitable[None]]
+"""Raises if this node may not believe what it has created: a name that was deleted can be created again."""
+
+
+async def newest_version(store: Store, prefix: str, decode: Callable[[bytes], D]) -> D | None:
+    """None if there is none."""
+    while True:
+        keys = await store.list(prefix)
+        if not keys:
+            return None
+        [data] = await store.get([keys[-1]])
+        if data is not None:  # else it was deleted meanwhile, because there are newer ones
+            return decode(data)
+
+
+class VersionLog(Generic[D]):
+    """``current``: the newest version that was read. ``kept``: so many versions are never deleted.
+
+    Its methods may be called concurrently. Version 0 exists.
+    """
+
+    def __init__(
+        self, store: Store, environment: SessionEnvironment, prefix: str, decode: Callable[[bytes], D], kept: int
+    ) -> None:
+        self.current: D | None = None
+        self.prefix = prefix
+        self.kept = kept
+        self._store = store
+        self._environment = environment
+        self._decode = decode
+        self._kept_s = KEPT_TTLS * environment.ttl_s
+        self._read_s = 0.0
+        self._lock = asyncio.Lock()
+        self._seen: deque[tuple[int, float]] = deque(maxlen=8)  # versions that existed at these times
+
+    async def read(self) -> D:
+        """The newest version."""
+        async with self._lock:
+            return await self._read()
+
+    async def change(self, change: Callable[[D], D | None], confirm: Confirm) -> D | None:
+        """Create the next version. None if nothing has to change, by the newest version.
+
+        ``change`` returns the document as it should be, or None. It is called again if others were faster.
+        """
+        async with self._lock:
+            while True:
+                document = await self._read()
+                changed = change(document)
+                if changed is None:
+                    return None
+                changed = changed.numbered(document.version + 1, self._environment.token().hex())
+                data = changed.encode()
+                if await settle(self._store, version_key(self.prefix, changed.version), data) == data:
+                    await confirm()
+                    self.current = changed
+                    break
+                await self._environment.sleep(RETRY_PAUSE_S)
+        await self._store.announce_change()
+        if changed.version % CLEANUP_INTERVAL == 0:
+            await self._delete_old(changed.version)
+        return changed
+
+    async def _read(self) -> D:
+        started_s = self._environment.now()
+        document = self.current
+        if document is None or started_s - self._read_s > LIST_AGAIN_TTLS * self._environment.ttl_s:
+            document = await self.list_newest()
+        while True:
+            [data] = await self._store.get([version_key(self.prefix, document.version + 1)])
+            if data is None:
+                break
+            document = self._decode(data)
+        self.current, self._read_s = document, started_s
+        if not self._seen or started_s - self._seen[-1][1] > self._kept_s / 4:
+            self._seen.append((document.version, started_s))
+        return document
+
+    async def list_newest(self) -> D:
+        """The newest version by the list of all, for those who may have slept since the last look."""
+        newest = await newest_version(self._store, self.prefix, self._decode)
+        return await self._first() if newest is None else newest
+
+    async def _first(self) -> D:
+        """The store has no version."""
+        raise StartError(
+            f"the store has no {self.prefix} any more: somebody has emptied it; restore the cluster from a backup"
+        )
+
+    async def _delete_old(self, newest: int) -> None:
+        """Delete versions that are neither among the newest nor young."""
+        long_ago_s = self._environment.now() - self._kept_s
+        old = [version for version, seen_s in self._seen if seen_s < long_ago_s]
+        below = min(max(old, default=0), newest - self.kept)
+        if below > 0:
+            keys = await self._store.list(self.prefix)
+            await self._store.delete([key for key in keys if number_of(key) < below])

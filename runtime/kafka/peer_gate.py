@@ -1,0 +1,24 @@
+"""PeerGate: tells requests of other nodes of the cluster from those of clients."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+
+class Sender(NamedTuple):
+    """A node of the cluster. ``connection_number``: rises with each of its connections to this node.
+
+    ``register_version``: of the register by which it has chosen this node.
+    """
+
+    session: str
+    connection_number: int
+    register_version: int
+
+
+class PeerGate(Protocol):
+    def admit(self, client_id: str) -> Sender | None:
+        """The sender of a request by its client id; None if it is not a node, or has connected again since."""
+
+    def accepts(self, sender: Sender, topic: str, partition: int) -> bool:
+        """Whether this node has had the partition since before the sender chose it."""

@@ -1,0 +1,66 @@
+"""The cluster's protocol under seeds. ``PYTHONPATH=tests python -m cluster SEED`` repeats one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zlib
+
+import pytest
+from project_paths import ROOT
+
+from .seeds_to_detection import ALL_MISTAKES
+from .simulated_cluster import Cluster, simulate
+from .violation import Violation
+
+SEEDS = 200
+PART = 20
+FOUND_WITHIN = 60
+"""Seeds within which a planted mistake must be found."""
+RARE = (
+    *("segments of another owner", "leaver seals like the others", "given to who has left"),
+    *("register changed by two tasks", "lease counts from the answer", "counter is not read again"),
+    *("older register applied", "compaction deletes what it believes replaced"),
+    *("collector deletes ahead of its owner", "floor ignores partitions given away", "floor read before the tombstone"),
+    *("manifest is read again before the checkpoint", "seals deleted with rounds", "leaver does not seal"),
+)
+"""Planted mistakes that may need hundreds of seeds. The search of ``exhaustive/`` finds most of them in seconds."""
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, PART))
+def test_seeds(first: int) -> None:
+    for seed in range(first, first + PART):
+        simulate(seed)
+
+
+def test_seeds_of_nodes_that_end_their_earlier_sessions() -> None:
+    for seed in range(PART):
+        simulate(seed, is_exclusive=True)
+
+
+@pytest.mark.parametrize("name", [name for name in ALL_MISTAKES if name not in RARE])
+def test_planted_mistake_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ALL_MISTAKES[name](monkeypatch)
+    with pytest.raises(Violation):
+        for seed in range(FOUND_WITHIN):
+            simulate(seed)
+
+
+@pytest.mark.parametrize("name", RARE)
+def test_rare_mistake_can_be_planted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ALL_MISTAKES[name](monkeypatch)
+
+
+def fingerprint(cluster: Cluster) -> int:
+    return zlib.crc32(repr((cluster.log, sorted(cluster.store.values.items()))).encode())
+
+
+def test_seed_is_reproducible_in_another_process() -> None:
+    """Also with other hashes of strings, so no set of them decides an order."""
+    program = "from cluster.test_cluster_seeds import *; print(fingerprint(simulate(7)))"
+    environment = os.environ | {"PYTHONHASHSEED": "4711", "PYTHONPATH": os.pathsep.join(sys.path)}
+    printed = subprocess.run(
+        [sys.executable, "-c", program], env=environment, cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert int(printed.stdout) == fingerprint(simulate(7))

@@ -1,0 +1,31 @@
+"""The exhaustive search of the cluster's code: small scopes to their end, and planted mistakes."""
+
+from __future__ import annotations
+
+import pytest
+
+from .exhaustive.cases import PLANTS, search_plant, search_scope
+from .exhaustive.scopes import SCOPES
+from .exhaustive.states import Space
+
+
+@pytest.mark.parametrize("name", [name for name, scope in SCOPES.items() if scope.is_short])
+def test_scope_has_no_violation(name: str) -> None:
+    result = search_scope(name)
+    assert (result.violation, result.trace) == ("", ())
+    assert result.is_complete
+    assert (result.states, result.steps, result.depth) == SCOPES[name].size
+
+
+@pytest.mark.parametrize("name", [name for name, plant in PLANTS.items() if plant.is_short])
+def test_planted_mistake_is_found(name: str) -> None:
+    assert search_plant(name).violation
+
+
+def test_same_inputs_lead_to_the_same_state() -> None:
+    """What the search relies on: a process that gets its inputs again is in the same state."""
+    space = Space(SCOPES["round"])
+    state = space.first_state()
+    for automaton, node in zip(space.automata, state.nodes, strict=True):
+        assert automaton._repeated(node)._view() == automaton.views[node]
+        assert automaton.views[node].pending
