@@ -54,7 +54,11 @@ def _is_between(acknowledged: int, offset: int | None, sent: int) -> bool:
 
 
 def delete(path: Path, _random: random.Random) -> None:
-    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    """A folder is renamed first: a server that uses it may add a file while the others are removed."""
+    if path.is_dir():
+        shutil.rmtree(path.rename(path.with_name(f"{path.name}.deleted")))
+    else:
+        path.unlink()
 
 
 def empty(path: Path, _random: random.Random) -> None:

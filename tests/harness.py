@@ -26,6 +26,7 @@ from callboard.runtime.kafka.api import APIS
 from callboard.runtime.kafka.authorizer import AllowAll, Authorizer
 from callboard.runtime.node.environment import Environment
 from callboard.runtime.node.node import Node
+from callboard.runtime.settings.listeners import PLAINTEXT
 from callboard.runtime.settings.table import Options, Settings
 
 DEADLINE_S = 120.0  # only a test that hangs reaches it
@@ -117,7 +118,7 @@ class NodeHarness:
         listener = socket.create_server(("127.0.0.1", 0))
         self.port = listener.getsockname()[1]
         try:
-            self.node = await Node.open(self._settings, self._options, self._environment, listening_socket=listener)
+            self.node = await Node.open(self._settings, self._options, self._environment, {PLAINTEXT: listener})
         except BaseException:
             listener.close()
             raise

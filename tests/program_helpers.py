@@ -55,10 +55,11 @@ def serving(
     behaviour: str = "well",
     stderr: int = subprocess.PIPE,
     program: Sequence[str] = STAND_IN,
+    listen: str = "127.0.0.1:0",
 ) -> Iterator[Server]:
     """A server on a free port, killed at the end if it still runs."""
     process = subprocess.Popen(
-        [*program, "serve", "--listen", "127.0.0.1:0", *arguments],
+        [*program, "serve", "--listen", listen, *arguments],
         cwd=folder,
         env={**os.environ, "CALLBOARD_STAND_IN": behaviour},
         stdout=subprocess.PIPE,

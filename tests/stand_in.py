@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import socket
 import sys
 import types
 from collections.abc import Callable
@@ -39,7 +38,7 @@ class Node:
         settings: Settings,
         options: Options,
         _environment: None,
-        _listening_socket: socket.socket,
+        _listening_sockets: object,
         *,
         on_folder_lost: Callable[[], None],
     ) -> Self:

@@ -20,12 +20,14 @@ from callboard.runtime.kafka.api import APIS, Api, Routes
 from callboard.runtime.kafka.authorizer import AllowAll, Authorizer
 from callboard.runtime.kafka.call import Call
 from callboard.runtime.kafka.client_buffers import ClientBuffers
+from callboard.runtime.kafka.cluster_view import SingleNode
 from callboard.runtime.kafka.codec.schemas import schema
 from callboard.runtime.kafka.over_limit import OverLimitReports
 from callboard.runtime.kafka.principal import ANONYMOUS
-from callboard.runtime.kafka.services import ClusterIdentity
 from callboard.runtime.kafka.slices import Job
+from callboard.runtime.settings.address import Address
 from callboard.runtime.settings.dynamic import DynamicSettings
+from callboard.runtime.settings.listeners import PLAINTEXT
 from callboard.runtime.settings.table import Settings
 from callboard.runtime.topics.admin import TopicAdmin
 from callboard.runtime.topics.catalogue import TopicCatalogue
@@ -58,7 +60,7 @@ class InlineSlices:
 class FakeServices:
     """The services that the topic APIs need. Tests fire the timers."""
 
-    cluster = ClusterIdentity(1, "callboard-test-cluster", "stage.example", 9092)
+    cluster = SingleNode("callboard-test-cluster", 1, {PLAINTEXT: Address("stage.example", 9092)})
     is_loading = False
     authorizer: Authorizer = AllowAll()
 
@@ -87,6 +89,7 @@ class FakeConnection:
     peer = "tester:1"
     client_host = "/127.0.0.1"
     principal = ANONYMOUS
+    listener = PLAINTEXT
 
     def __init__(self, services: FakeServices) -> None:
         self.services = services

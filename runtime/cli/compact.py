@@ -1,17 +1,20 @@
 """``callboard compact``: keeps only the newest record of each key of the offsets log, while a server runs or not.
 
-Exit codes: 0 done; 1 a disk failed; 2 the command line or the folder is invalid, and nothing was done; 3 a partition is
-damaged; the damage was printed and the partition was not changed. After 1 and 3 the other partitions are compacted.
+Exit codes: 0 done; 1 a disk or the store failed; 2 the command line, the folder or the cluster is invalid, and nothing
+was done; 3 a partition is damaged; the damage was printed and the partition was not changed. After 1 and 3 the other
+partitions are compacted.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..common.errors import StartError
 from ..log.compaction.defaults import (
     DELETE_RETENTION_MS,
     GRACE_MS,
@@ -20,16 +23,35 @@ from ..log.compaction.defaults import (
     SEGMENT_BYTES,
 )
 from .main import make_app
-from .options import DataFolder
+from .options import is_in_command_line
+
+if TYPE_CHECKING:
+    from .compact_run import Choice
 
 MS_PER_MINUTE = 60_000
+
+OptionalDataFolder = Annotated[
+    Path | None,
+    typer.Option("--data", metavar="DIR", envvar="CALLBOARD_DATA", help="The data folder of a server, running or not."),
+]
+ClusterStore = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="URL",
+        envvar="CALLBOARD_CLUSTER",
+        help="The store of a cluster, whose nodes may run or not, instead of a data folder.",
+    ),
+]
 
 app = make_app()
 
 
 @app.command("compact")
 def compact(
-    data: DataFolder,
+    context: typer.Context,
+    data: OptionalDataFolder = None,
+    cluster: ClusterStore = None,
     partitions: Annotated[
         str | None,
         typer.Option(
@@ -76,7 +98,7 @@ def compact(
 
     os.nice(nice)
     choice = compact_run.Choice(
-        data,
+        chosen_log(context, data, cluster),
         partitions,
         ratio=-1.0 if force else min_cleanable_ratio,
         delete_retention_ms=delete_retention_ms,
@@ -85,12 +107,36 @@ def compact(
         memory_bytes=compact_run.parse_memory(memory),
     )
     every_s = compact_run.parse_every(every, once)
-    if dry_run:
-        compact_run.print_plans(choice.jobs(), as_json)
-        return
-    choice.jobs()  # refuse invalid arguments before Spark starts
-    runner = compact_run.make_runner(processes, spark, master)
-    raise typer.Exit(compact_run.repeat(lambda: compact_run.compact(choice.jobs(), runner, as_json), every_s))
+    raise typer.Exit(run(choice, every_s, dry_run, as_json, lambda part: part.make_runner(processes, spark, master)))
+
+
+def run(choice: Choice, every_s: int | None, is_dry: bool, as_json: bool, make_runner: Callable[[Any], Any]) -> int:
+    """Returns the exit code."""
+    from . import compact_run
+
+    part: Any = compact_run
+    if isinstance(choice.log, str):
+        from . import compact_cluster
+
+        part = compact_cluster
+    jobs = part.find_jobs(choice)  # refuse invalid arguments before Spark starts
+    if is_dry:
+        part.print_plans(jobs, as_json)
+        return 0
+    runner = make_runner(part)
+    return compact_run.repeat(lambda: part.compact(part.find_jobs(choice), runner, as_json), every_s)
+
+
+def chosen_log(context: typer.Context, data: Path | None, cluster: str | None) -> Path | str:
+    """The folder or the URL. If the environment has both, or one, the command line decides."""
+    if data is not None and cluster:
+        is_data_given = is_in_command_line(context, "data")
+        if is_data_given == is_in_command_line(context, "cluster"):
+            raise StartError(f"found both --data {data} and --cluster: a cluster's log is in its store only; give one")
+        return data if is_data_given else cluster
+    if cluster or data is not None:
+        return cluster or data or ""
+    raise StartError("give the folder of the log, --data DIR, or the store of a cluster, --cluster URL")
 
 
 def main(argv: Sequence[str]) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..common.errors import StartError
 from ..common.printing import print_error, print_json, print_lines
@@ -55,9 +55,12 @@ Runner = Callable[[Sequence[CompactionJob], Mapping[Path, int], Advance], Iterat
 
 
 class Choice(NamedTuple):
-    """What to compact, and how. ``partitions``: the list on the command line; None for all."""
+    """What to compact, and how. ``log``: a data folder, or the URL of a cluster's store.
 
-    data: Path
+    ``partitions``: the list on the command line; None for all.
+    """
+
+    log: Path | str
     partitions: str | None
     ratio: float
     delete_retention_ms: int
@@ -65,10 +68,11 @@ class Choice(NamedTuple):
     grace_ms: int
     memory_bytes: int
 
-    def jobs(self) -> list[CompactionJob]:
-        """The jobs as of now. StartError for an invalid folder or list."""
+    @property
+    def settings(self) -> CompactionSettings:
+        """As of now."""
         owner = f"callboard compact, process {os.getpid()}"
-        settings = CompactionSettings(
+        return CompactionSettings(
             wall_clock_ms(),
             owner,
             self.ratio,
@@ -76,7 +80,12 @@ class Choice(NamedTuple):
             self.segment_bytes,
             keys_bytes_max=self.memory_bytes,
         )
-        return [CompactionJob(folder, settings, self.grace_ms) for folder in choose_folders(self.data, self.partitions)]
+
+
+def find_jobs(choice: Choice) -> list[CompactionJob]:
+    """The jobs as of now. StartError for an invalid folder or list."""
+    folders = choose_folders(Path(choice.log), choice.partitions)
+    return [CompactionJob(folder, choice.settings, choice.grace_ms) for folder in folders]
 
 
 def parse_every(text: str | None, once: bool) -> int | None:
@@ -117,16 +126,26 @@ def repeat(
 
 def make_runner(processes: int | None, spark: bool, master: str | None) -> Runner:
     if not spark:
-        if master is not None:
-            raise StartError(f"bad --master '{master}': it needs --spark")
-        return partial(_run_locally, processes or os.cpu_count() or 1)
+        return partial(_run_locally, process_count(processes, master))
+    runner: Runner = spark_compactor(SPARK_MODULE, processes, master)
+    return runner
+
+
+def process_count(processes: int | None, master: str | None) -> int:
+    """Of a run without Spark."""
+    if master is not None:
+        raise StartError(f"bad --master '{master}': it needs --spark")
+    return processes or os.cpu_count() or 1
+
+
+def spark_compactor(module: str, processes: int | None, master: str | None) -> Any:
+    """What ``compactor`` of a module returns."""
     if processes is not None:
         raise StartError(f"bad --processes {processes}: with --spark the number is set by --master, as in local[2]")
     try:
-        runner: Runner = import_module(SPARK_MODULE).compactor(master)
+        return import_module(module).compactor(master)
     except ModuleNotFoundError as error:
         raise StartError(str(error)) from None
-    return runner
 
 
 def choose_folders(data: Path, partitions: str | None) -> list[Path]:
@@ -210,6 +229,10 @@ def compact(jobs: Sequence[CompactionJob], runner: Runner, as_json: bool) -> int
     for report in reports:
         if report.reason:
             print_error(f"{report.reason}")
+    return exit_code(reports)
+
+
+def exit_code(reports: Sequence[CompactionReport]) -> int:
     statuses = {report.status for report in reports}
     return DAMAGED_EXIT_CODE if "damaged" in statuses else FAILED_EXIT_CODE if "failed" in statuses else 0
 

@@ -17,7 +17,6 @@ from typer.core import TyperGroup
 from ..common.errors import StartError
 from ..common.printing import print_error, print_line
 
-REFUSED_EXIT_CODE = 2  # as for a wrong option: nothing was started, nothing was changed
 HELP_OPTIONS = ["-h", "--help"]
 MISSING_EXTRA_HINT = "pip install 'callboard["
 """Part of the message of an import error that names the missing extra."""
@@ -33,6 +32,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "serve": Command("callboard.runtime.cli.serve_command", "Serve Kafka clients: groups, offsets, topics in memory."),
     "groups": Command("callboard.runtime.cli.groups.commands", "Show, reset and delete groups on any server."),
+    "cluster": Command("callboard.runtime.cli.cluster.commands", "Show, check and change a cluster of several nodes."),
     "topics": Command("callboard.runtime.cli.topics", "Show, create and delete topics on any server."),
     "worker": Command(
         "callboard.runtime.cli.worker.worker_command", "Run a handler in several processes that share work."
@@ -126,4 +126,4 @@ def main() -> None:
         app(prog_name="callboard")
     except StartError as error:
         print_error(error)
-        sys.exit(REFUSED_EXIT_CODE)
+        sys.exit(error.exit_code)

@@ -20,3 +20,9 @@ Groups = Annotated[
     list[str] | None, typer.Option("--group", metavar="GROUP", help="Only this group; may be repeated.  [default: all]")
 ]
 Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for the log of the change.")]
+
+
+def is_in_command_line(ctx: typer.Context, parameter: str) -> bool:
+    """Whether an option was given, rather than its environment variable, which may be there for other commands."""
+    source = ctx.get_parameter_source(parameter)
+    return source is not None and source.name == "COMMANDLINE"

@@ -12,20 +12,23 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 import typer
 
 from ..common import logs
+from ..common.errors import StartError
 from ..common.printing import print_error, print_line
 from ..node.connection_limit import raise_limit
-from ..node.listening import bind, bind_health
-from ..settings.table import Address, Options, Settings
+from ..node.listening import NO_SOCKETS, Sockets, bind, bind_health, listening_addresses
+from ..settings.listeners import format_listeners
+from ..settings.table import Options, Settings
 from .service_manager import READY, STOPPING, notify
 
 if TYPE_CHECKING:
+    from ..node.environment import Environment
     from ..node.node import Node
 
 GC_THRESHOLDS = (6_000, 0, 2_000)  # see serve_until_stopped
@@ -39,16 +42,23 @@ STATS_SIGNAL = signal.SIGUSR1
 def run_server(settings: Settings, options: Options) -> None:
     """Listen, configure the log lines, and run a node until a signal. Raises StartError if a port is taken."""
     with ExitStack() as sockets:
-        listening_socket = sockets.enter_context(bind(options))
+        listening_sockets = {listener.name: sockets.enter_context(bind(listener)) for listener in options.listeners}
         watch_socket = None if options.metrics is None else sockets.enter_context(bind_health(options.metrics))
         logs.configure(sys.stderr, options.log_level, options.log_format)
-        run_node(settings, options, listening_socket, watch_socket)
+        run_node(settings, options, listening_sockets, watch_socket)
 
 
 def run_node(
-    settings: Settings, options: Options, listening_socket: socket.socket, watch_socket: socket.socket | None = None
+    settings: Settings,
+    options: Options,
+    listening_sockets: Sockets,
+    watch_socket: socket.socket | None = None,
+    shared_sockets: Sockets = NO_SOCKETS,
 ) -> None:
-    """Run a node until a signal. The process belongs to the node alone, so process-wide settings are changed here."""
+    """Run a node until a signal. The process belongs to the node alone, so process-wide settings are changed here.
+
+    ``shared_sockets``: those that other processes accept from, too.
+    """
     # After a sync the log's thread needs the GIL at once, because all waiting commits depend on it. By default a busy
     # event loop may hold it for 5 ms, the time of thirty syncs.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -58,46 +68,73 @@ def run_node(
     from ..node.node import Node
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        log_failure = runner.run(serve_until_signal(Node, settings, options, listening_socket, watch_socket))
+        log_failure = runner.run(
+            serve_until_signal(Node, settings, options, listening_sockets, watch_socket, shared_sockets)
+        )
     if log_failure:
         print_error(f"stopped, after its log had failed: {log_failure}", flush=True)
         raise typer.Exit(FAILED_EXIT_CODE)
 
 
+class NotInCluster(StartError):
+    """The node cannot be in its cluster."""
+
+    def __init__(self, text: str, cause: Exception) -> None:
+        super().__init__(text)
+        self.exit_code: int = getattr(cause, "exit_code", StartError.exit_code)
+
+
 class Serving:
-    """``node``: the node that serves; None while it is being opened."""
+    """``node``: the node that serves; None while it is being opened. ``refusal``: why it cannot be in its cluster."""
 
     def __init__(self) -> None:
         self.node: Node | None = None
+        self.refusal: Exception | None = None
+        self.stopping = asyncio.Event()
+
+    def refuse(self, error: Exception) -> None:
+        self.refusal = error
+        self.stopping.set()
 
 
 async def serve_until_signal(
     node_class: type[Node],
     settings: Settings,
     options: Options,
-    listening_socket: socket.socket,
+    listening_sockets: Sockets,
     watch_socket: socket.socket | None,
+    shared_sockets: Sockets,
 ) -> str:
     """Start, print the ready line, wait for a signal, stop. Returns why the log has failed; "" if it has not.
 
     A signal during the start takes effect after it. The server also stops when another process takes its data folder.
+    Raises StartError, after the stop, if its cluster has refused it.
     """
-    stopping, serving = asyncio.Event(), Serving()
+    serving = Serving()
+    stopping = serving.stopping
     loop = asyncio.get_running_loop()
     for number in STOP_SIGNALS:
         loop.add_signal_handler(number, on_signal, number, stopping)
     loop.add_signal_handler(STATS_SIGNAL, show_stats, serving)
+    environment = cluster_environment(settings, options, listening_sockets, serving.refuse)
     with serving_health(serving, watch_socket, loop, options.metrics_lag):
-        node = await node_class.open(settings, options, None, listening_socket, on_folder_lost=stopping.set)
+        node = await node_class.open(settings, options, environment, listening_sockets, on_folder_lost=stopping.set)
         serving.node = node
-        await serve_until_stopped(node, options, listening_socket, stopping)
+        if shared_sockets:
+            await node.accept_from(shared_sockets)
+        await serve_until_stopped(node, ready_address(options, listening_sockets), stopping)
+        if serving.refusal is not None:
+            raise NotInCluster(f"the cluster cannot be used: {serving.refusal}", serving.refusal)
         return node.log_failure
 
 
-async def serve_until_stopped(
-    node: Node, options: Options, listening_socket: socket.socket, stopping: asyncio.Event
-) -> None:
-    host, port = listening_socket.getsockname()[:2]
+def ready_address(options: Options, listening_sockets: Sockets) -> str:
+    """The address that the server listens on; several in Kafka's form, with names."""
+    addresses = listening_addresses(options, listening_sockets)
+    return format_listeners(addresses) if len(addresses) > 1 else str(*addresses.values())
+
+
+async def serve_until_stopped(node: Node, address: str, stopping: asyncio.Event) -> None:
     # Loaded objects stay, so the garbage collector need not scan them again. Nearly everything else is freed by
     # reference counts, so collections may be rare: at the default of 700 they take a twelfth of a heartbeat's time.
     # A collection stops all requests. One of the middle generation examines at most 12,000 new objects, in some 4 ms;
@@ -105,13 +142,24 @@ async def serve_until_stopped(
     # commits in flight: with 2,000 objects, these were examined several times.
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
-    print_line(f"callboard ready on {Address(options.listen_host or host, port)}", flush=True)
+    print_line(f"callboard ready on {address}", flush=True)
     notify(READY)
     announcing = asyncio.get_running_loop().create_task(announce_when_loaded(node, stopping))
     await stopping.wait()
     announcing.cancel()
     notify(STOPPING)
     await node.stop()
+
+
+def cluster_environment(
+    settings: Settings, options: Options, listening_sockets: Sockets, on_refused: Callable[[Exception], None]
+) -> Environment | None:
+    """The environment of a node in a cluster; None for one that is alone, which imports nothing of clusters."""
+    if not options.cluster.url:
+        return None
+    from ..embed.cluster_environment import connect
+
+    return connect(settings, options, listening_sockets, on_refused)
 
 
 @contextmanager

@@ -11,21 +11,28 @@ from ..settings.load import load
 from .main import HELP_OPTIONS, make_app
 from .serve_options import (
     AdvertisedOption,
+    ClusterOption,
     ConfigOption,
     DataOption,
     DynamicSettingsOption,
     FileModeOption,
     IgnoreSavedSettingsOption,
+    InterBrokerOption,
     ListenOption,
     LogFormatOption,
     LogLevelOption,
     MetricsLagOption,
     MetricsOption,
+    NodeNameOption,
+    ProtocolMapOption,
     SetOption,
     SyncOption,
     TopicOption,
     UnsafeSettingsOption,
+    WorkerPortsOption,
+    WorkersOption,
 )
+from .workers_folder import has_workers
 
 app = make_app()
 
@@ -34,6 +41,8 @@ app = make_app()
 def serve(
     listen: ListenOption = None,
     advertised: AdvertisedOption = None,
+    listener_security_protocol_map: ProtocolMapOption = None,
+    inter_broker_listener_name: InterBrokerOption = None,
     data: DataOption = None,
     sync: SyncOption = None,
     topic: TopicOption = None,
@@ -47,6 +56,10 @@ def serve(
     ignore_saved_settings: IgnoreSavedSettingsOption = False,
     log_level: LogLevelOption = None,
     log_format: LogFormatOption = None,
+    cluster: ClusterOption = None,
+    node_name: NodeNameOption = None,
+    workers: WorkersOption = None,
+    worker_ports: WorkerPortsOption = None,
 ) -> None:
     """Serve Kafka clients: groups, offsets, and small topics in memory.
 
@@ -65,8 +78,19 @@ def serve(
         log_level=log_level,
         log_format=log_format,
         metrics_lag=metrics_lag or (),
+        cluster=cluster,
+        node_name=node_name,
+        workers=workers,
+        worker_ports=worker_ports,
+        listener_security_protocol_map=listener_security_protocol_map,
+        inter_broker_listener_name=inter_broker_listener_name,
     )
-    run_server(settings, options)
+    if options.cluster.workers > 1 or has_workers(options):
+        from .serve_workers import run_workers
+
+        run_workers(settings, options)
+    else:
+        run_server(settings, options)
 
 
 def main(argv: Sequence[str]) -> int:

@@ -8,12 +8,35 @@ from typing import Annotated
 import typer
 
 ListenOption = Annotated[
-    str | None,
-    typer.Option(metavar="HOST:PORT", help="Address to listen on; port 0: a free one.  [default: 127.0.0.1:9092]"),
+    list[str] | None,
+    typer.Option(
+        metavar="[NAME://]HOST:PORT",
+        help="Address to listen on; port 0: a free one. Several listeners have names, as in Kafka: may be repeated, or "
+        "with commas.  [default: PLAINTEXT://127.0.0.1:9092]",
+    ),
 ]
 AdvertisedOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="[NAME://]HOST:PORT",
+        help="The address for clients of a listener, if they cannot use the one of --listen; may be repeated.",
+    ),
+]
+ProtocolMapOption = Annotated[
     str | None,
-    typer.Option(metavar="HOST:PORT", help="The address for clients, if they cannot use the one of --listen."),
+    typer.Option(
+        "--listener-security-protocol-map",
+        metavar="NAME:PROTOCOL,...",
+        help="The protocols of listeners whose names are no protocols; known is PLAINTEXT.",
+    ),
+]
+InterBrokerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--inter-broker-listener-name",
+        metavar="NAME",
+        help="The listener by which the nodes of a cluster connect to each other.  [default: PLAINTEXT, or the first]",
+    ),
 ]
 DataOption = Annotated[
     str | None, typer.Option(metavar="DIR", help="The data folder; created if missing.  [default: ./data]")
@@ -49,15 +72,41 @@ MetricsLagOption = Annotated[
     list[str] | None,
     typer.Option(metavar="GROUP", help="A group whose lag is in /metrics; may be repeated, for up to 100 groups."),
 ]
+ClusterOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="The store of a cluster, as in postgresql://user@host/database, s3://bucket/prefix or "
+        "file:///shared/folder: the server shares the partitions with the other nodes there.  [default: none]",
+    ),
+]
+NodeNameOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="The name of this node in the cluster, which it keeps.  [default: made of host and port]"
+    ),
+]
+WorkersOption = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Processes that serve, for machines with several processors.  [default: 1]"),
+]
+WorkerPortsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FIRST-LAST", help="The ports of the workers; clients are sent to them.  [default: free ones]"
+    ),
+]
 ConfigOption = Annotated[
     Path | None,
     typer.Option(
         "--config",
         metavar="FILE.toml",
         envvar="CALLBOARD_CONFIG",
-        help="A file with the keys listen, advertised, data, sync, metrics, metrics_lag, dynamic_settings, "
-        "unsafe_settings, ignore_saved_settings, file_mode, log_level, log_format, [topics], [settings]. Command-line "
-        "options override it.",
+        help="A file with the keys listen, advertised, listener_security_protocol_map, inter_broker_listener_name, "
+        "data, sync, metrics, metrics_lag, dynamic_settings, "
+        "unsafe_settings, ignore_saved_settings, file_mode, log_level, log_format, cluster, node_name, workers, "
+        "worker_ports, [topics], "
+        "[settings]. Command-line options override it.",
     ),
 ]
 DynamicSettingsOption = Annotated[

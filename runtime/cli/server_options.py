@@ -14,7 +14,7 @@ import typer
 from ..client.errors import ClientError
 from ..common.errors import StartError
 from ..common.printing import print_error
-from ..settings.table import parse_address
+from ..settings.address import parse_address
 
 if TYPE_CHECKING:
     from ..client.cluster import Cluster

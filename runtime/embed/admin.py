@@ -6,18 +6,15 @@ is durable.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 from heapq import nsmallest
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...actors.assignors.assignment import read_assignment
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.group.events import ADMIN_REASON
 from ...actors.group.kind import ABSENT_NAME
-from ...actors.group.offsets import GroupData
 from ...actors.group.states import LISTED_NAMES
 from ...actors.group.subscription import subscribed_topics
 from ...actors.messages import (
@@ -28,7 +25,6 @@ from ...actors.messages import (
     DescribedMember,
     DescribeGroup,
     Fetched,
-    GroupRequest,
     LeaveGroup,
     LeavingMember,
     Left,
@@ -39,18 +35,12 @@ from ...actors.messages import (
 )
 from ...actors.records import CLASSIC
 from ...actors.text import did_you_mean
-from ..common.errors import StartError
-from ..disk.group_commit import outcome_of
-from ..kafka.services import Origin
 from ..member.resources import shard_name
-from ..settings.dynamic import InvalidSetting
-from ..topics.store import NewTopic
 from .results import (
     CommittedOffset,
     GroupDescription,
     GroupMember,
     GroupPage,
-    ListedGroup,
     PartitionRange,
     Targets,
     TopicDescription,
@@ -58,17 +48,7 @@ from .results import (
 )
 
 if TYPE_CHECKING:
-    from ..node.node import Node
-    from ..topics.partition_log import PartitionLog
-    from ..topics.topic import Topic
-
-ORIGIN = Origin("callboard-admin", "/127.0.0.1", 0)
-
-PIECES_PER_TURN = 16
-"""Pieces of a list of groups, each of 64, that are copied without a pause."""
-
-CONCURRENT_GROUPS_MAX = 100
-"""Groups that are queried concurrently, so that other requests are not delayed."""
+    from .admin_requests import AdminRequests
 
 NO_LEADER_EPOCH = -1  # for a commit without a leader epoch
 
@@ -87,15 +67,15 @@ ADVICE = {
 class Admin:
     """The admin methods of a coordinator. Call them on its event loop; they wait until its log is loaded."""
 
-    def _running_node(self) -> Node:
-        """The running node. Raises RuntimeError if there is none, or on another event loop."""
+    def _requests(self) -> AdminRequests:
+        """Asks the running coordinator. Raises RuntimeError if it does not run, or on another event loop."""
         raise NotImplementedError
 
     # Groups ----------------------------------------------------------------------------------------------------------
 
     async def describe(self, group: str) -> GroupDescription:
         """Describe a group and its members. Raises CoordinatorError GROUP_ID_NOT_FOUND for an unknown group."""
-        return describe_group(group, await self._ask(DescribeGroup(group)))
+        return describe_group(group, await self._requests().ask(DescribeGroup(group)))
 
     async def groups(
         self,
@@ -112,7 +92,9 @@ class Admin:
         """
         if limit is not None and (type(limit) is not int or limit < 1):
             raise ValueError(f"limit={limit!r}: expected a whole number >= 1, or None for all")
-        listed = await self._list(_check_filter("states", states, LISTED_NAMES), _check_filter("types", types, TYPES))
+        listed = await self._requests().list_groups(
+            _check_filter("states", states, LISTED_NAMES), _check_filter("types", types, TYPES)
+        )
         matching = (group for group in listed if group.group_id.startswith(prefix) and group.group_id > after)
         by_id = attrgetter("group_id")
         if limit is None:
@@ -123,20 +105,11 @@ class Admin:
 
     async def groups_of_topic(self, topic: str) -> tuple[str, ...]:
         """Ids of the groups with offsets of a topic or members that subscribe to it, sorted."""
-        node = await self._loaded()
-        names = [group.group_id for group in await self._list()]
-        passivated = node.groups.passivated
-        group_ids = {name for name in names if name in passivated and _packed_has_topic(passivated[name], topic)}
-        awake = [name for name in names if name not in passivated]
-        for first in range(0, len(awake), CONCURRENT_GROUPS_MAX):
-            chunk = awake[first : first + CONCURRENT_GROUPS_MAX]
-            answers = await asyncio.gather(*(self._uses_topic(name, topic) for name in chunk))
-            group_ids.update(name for name, uses_topic in zip(chunk, answers, strict=True) if uses_topic)
-        return tuple(sorted(group_ids))
+        return tuple(sorted(await self._requests().groups_of_topic(topic)))
 
     async def delete(self, group: str) -> None:
         """Delete a group without members, with its offsets."""
-        error: ErrorCode = await self._ask(DeleteGroup(group))
+        error: ErrorCode = await self._requests().ask(DeleteGroup(group))
         _check(error, f"group {group!r}")
 
     async def remove_members(
@@ -158,7 +131,7 @@ class Admin:
         leaving += [LeavingMember("", instance_id, reason) for instance_id in instance_ids]
         if not leaving:
             leaving = [LeavingMember(member.member_id, member.instance_id, reason) for member in members]
-        answer: Left = await self._ask(LeaveGroup(group, tuple(leaving)))
+        answer: Left = await self._requests().ask(LeaveGroup(group, tuple(leaving)))
         _check(answer.error, f"group {group!r}")
         for left in answer.members:
             _check(left.error, f"member {left.group_instance_id or left.member_id!r} of group {group!r}")
@@ -168,7 +141,7 @@ class Admin:
 
     async def offsets(self, group: str) -> dict[TopicPartition, CommittedOffset]:
         """All committed offsets of a group by topic and partition; empty for an unknown group."""
-        answer: Fetched = await self._ask(OffsetFetch(group, None))
+        answer: Fetched = await self._requests().ask(OffsetFetch(group, None))
         _check(answer.error, f"group {group!r}")
         return {
             (topic, row.partition): CommittedOffset(row.offset, row.metadata, row.leader_epoch)
@@ -188,10 +161,10 @@ class Admin:
 
     async def reset(self, group: str, targets: Targets) -> dict[TopicPartition, int]:
         """Set offsets of a group without members; an unknown group is created. Returns the new offsets."""
-        offsets = _resolve_targets(await self._loaded(), targets)
+        offsets = await _resolve_targets(self._requests(), targets)
         commits = tuple(Commit(*partition, offset, NO_LEADER_EPOCH, "") for partition, offset in offsets.items())
         if commits:
-            answer: Committed = await self._ask(OffsetCommit(group, "", None, -1, commits))
+            answer: Committed = await self._requests().ask(OffsetCommit(group, "", None, -1, commits))
             for partition, error in zip(offsets, answer.errors, strict=True):
                 _check(error, f"{partition[0]}-{partition[1]} of group {group!r}")
         return offsets
@@ -202,7 +175,7 @@ class Admin:
         for topic, partition in partitions:
             topics.setdefault(topic, []).append(partition)
         request = OffsetDelete(group, tuple((topic, tuple(numbers)) for topic, numbers in topics.items()))
-        answer: OffsetsDeleted = await self._ask(request)
+        answer: OffsetsDeleted = await self._requests().ask(request)
         _check(answer.error, f"group {group!r}")
         for topic, error in zip(topics, answer.topics, strict=True):
             _check(error, f"topic {topic!r} of group {group!r}")
@@ -211,40 +184,23 @@ class Admin:
 
     async def topics(self, *, with_internal: bool = False) -> tuple[TopicDescription, ...]:
         """All topics, by name."""
-        topics = (await self._loaded()).topics
-        described = (_describe_topic(_require_topic(topics.get(name), name)) for name in sorted(topics.names()))
-        return tuple(topic for topic in described if with_internal or not topic.is_internal)
+        return tuple(topic for topic in await self._requests().topics() if with_internal or not topic.is_internal)
 
     async def create_topic(self, name: str, partitions: int = 1) -> TopicDescription:
         """Create a topic. Its records are in memory; its name and end offsets are durable."""
         _check_count(name, partitions)
-        admin = (await self._loaded()).services.topic_admin
-        [topic] = await outcome_of(partial(admin.create, [NewTopic(name, partitions)]))
-        if isinstance(topic, CoordinatorError):
-            raise topic
-        return _describe_topic(topic)
+        await self._requests().create_topic(name, partitions)
+        return await self._requests().describe_topic(name)
 
     async def grow_topic(self, name: str, partitions: int) -> TopicDescription:
         """Add partitions to a topic. ``partitions``: the new total."""
         _check_count(name, partitions)
-        node = await self._loaded()
-        topic, admin = _require_topic(node.topics.get(name), name), node.services.topic_admin
-        count = len(topic.partitions)
-        if partitions <= count:
-            raise CoordinatorError(
-                ErrorCode.INVALID_PARTITIONS, f"topic {name!r} has {count} partitions, expected more"
-            )
-        admin.check_growable(topic, partitions)
-        _raise_if_error(await outcome_of(partial(admin.grow, topic, partitions)))
-        return _describe_topic(topic)
+        await self._requests().grow_topic(name, partitions)
+        return await self._requests().describe_topic(name)
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic. The offsets that groups committed for it are deleted soon after."""
-        node = await self._loaded()
-        topic = _require_topic(node.topics.get(name), name)
-        node.services.topic_admin.check_deletable(topic)
-        [refusal] = await outcome_of(partial(node.services.topic_admin.delete, [topic]))
-        _raise_if_error(refusal)
+        await self._requests().delete_topic(name)
 
     # Settings --------------------------------------------------------------------------------------------------------
 
@@ -254,46 +210,7 @@ class Admin:
         Raises StartError for an unknown name or an invalid value, and for a value below its safe minimum unless the
         coordinator was created with ``unsafe_settings=True``.
         """
-        node = await self._loaded()
-        try:
-            _raise_if_error(await outcome_of(partial(node.services.settings_admin.set, settings)))
-        except InvalidSetting as error:
-            raise StartError(str(error)) from error
-        except OSError as error:
-            raise CoordinatorError(ErrorCode.KAFKA_STORAGE_ERROR, f"settings: {error.strerror}") from error
-
-    # Implementation --------------------------------------------------------------------------------------------------
-
-    async def _loaded(self) -> Node:
-        node = self._running_node()
-        if node.is_loading:
-            await node.wait_until_loaded()
-        return node
-
-    async def _ask(self, message: GroupRequest) -> Any:
-        return await (await self._loaded()).local.ask(message, ORIGIN)
-
-    async def _list(
-        self, states: frozenset[str] = frozenset(), types: frozenset[str] = frozenset()
-    ) -> Sequence[ListedGroup]:
-        node = await self._loaded()
-        answer: Awaitable[Any] = node.groups.list_groups()
-        listing = await answer
-        if isinstance(listing, ErrorCode):
-            raise _error(listing, "the groups")
-        listed: list[ListedGroup] = []
-        for number, piece in enumerate(listing.pieces(states, types), 1):
-            listed += [ListedGroup(row.group_id, row.state, row.protocol_type, row.group_type) for row in piece]
-            if number % PIECES_PER_TURN == 0:
-                await asyncio.sleep(0)
-        return listed
-
-    async def _uses_topic(self, group: str, topic: str) -> bool:
-        fetched: Fetched = await self._ask(OffsetFetch(group, None))
-        if any(name == topic for name, _ in fetched.topics):
-            return True
-        described: Described = await self._ask(DescribeGroup(group))
-        return topic in (subscribed_topics(member.metadata for member in described.members) or ())
+        await self._requests().set(settings)
 
 
 def describe_group(group: str, answer: Described) -> GroupDescription:
@@ -348,48 +265,30 @@ def _describe_member(member: DescribedMember) -> GroupMember:
     )
 
 
-def _packed_has_topic(packed: bytes, topic: str) -> bool:
-    """Search the bytes first: to unpack a group takes a hundred times as long."""
-    return topic.encode() in packed and bool(list(GroupData.unpack(packed).offsets.partitions(topic)))
-
-
-def _require_topic(topic: Topic | None, name: str) -> Topic:
-    if topic is None:
-        raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}: create_topic() it")
-    return topic
-
-
-def _raise_if_error(error: Exception | None) -> None:
-    if error is not None:
-        raise error
-
-
-def _describe_topic(topic: Topic) -> TopicDescription:
-    logs = (topic.partitions.peek(index) for index in range(len(topic.partitions)))
-    partitions = tuple(PartitionRange(log.start_offset, log.end_offset) for log in logs)
-    return TopicDescription(topic.name, topic.topic_id, partitions, topic.is_internal)
-
-
-def _resolve_targets(node: Node, targets: Targets) -> dict[TopicPartition, int]:
+async def _resolve_targets(requests: AdminRequests, targets: Targets) -> dict[TopicPartition, int]:
     """The offset of each partition; a partition's own target wins over its topic's."""
     offsets: dict[TopicPartition, int] = {}
+    topics: dict[str, TopicDescription] = {}
     for key in sorted(targets, key=lambda key: not isinstance(key, str)):  # topics first: partitions override them
         name, index = (key, None) if isinstance(key, str) else key
-        logs = _require_topic(node.topics.get(name), name).partitions
-        if index is not None and not 0 <= index < len(logs):
+        if name not in topics:
+            topics[name] = await requests.describe_topic(name)
+        ranges = topics[name].partitions
+        if index is not None and not 0 <= index < len(ranges):
             raise CoordinatorError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} has partitions 0 to {len(logs) - 1}, not {index}"
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"topic {name!r} has partitions 0 to {len(ranges) - 1}, not {index}",
             )
-        for number in range(len(logs)) if index is None else (index,):
-            offsets[name, number] = _resolve_offset(targets[key], logs.peek(number))
+        for number in range(len(ranges)) if index is None else (index,):
+            offsets[name, number] = _resolve_offset(targets[key], ranges[number])
     return offsets
 
 
-def _resolve_offset(target: object, log: PartitionLog) -> int:
+def _resolve_offset(target: object, offsets: PartitionRange) -> int:
     if target == "earliest":
-        return log.start_offset
+        return offsets.start_offset
     if target == "latest":
-        return log.end_offset
+        return offsets.end_offset
     if type(target) is not int or target < 0:
         raise ValueError(f"offset {target!r}: expected a whole number >= 0, 'earliest' or 'latest'")
     return target

@@ -22,21 +22,25 @@ from ..common.errors import StartError
 from ..disk.disk import FILE_MODE, Disk
 from ..node.environment import MEMORY, Environment, in_memory
 from ..settings import table as config
+from ..settings.address import DEFAULT_LISTEN, parse_address, parse_advertised
 from ..settings.dynamic import OURSELVES
 from ..settings.file_mode import parse_file_mode
-from ..settings.table import Address, Options, Settings
-from .forked import close_in_forked_children
+from ..settings.listeners import PLAINTEXT, Listener
+from ..settings.table import Options, Settings
+from .cluster_arguments import FREE_PORT, check_observer, make_cluster_options
+from .embedded_node import EmbeddedNode
 from .lifecycle import AsyncCoordinator, EndMode
+from .node_requests import NodeRequests
+from .results import Health
 from .thread import ThreadCoordinator
 
 if TYPE_CHECKING:
-    from socket import socket
-
     from ..kafka.interceptor import Interceptor
-    from ..member.local import LocalConnector
+    from ..member.channel import Connector
     from ..member.member import Member
     from ..member.options import MemberArguments
     from ..node.node import Node
+    from .admin_requests import AdminRequests
 
 log = logging.getLogger("callboard.runtime")
 
@@ -51,6 +55,10 @@ class Coordinator(AsyncCoordinator):
     files, as in 0o640. ``environment``: for tests, see ``Environment``. ``unsafe_settings``: ``set`` accepts values
     below their safe minimum. Other arguments are settings (``callboard settings`` lists them; ``DEFAULTS`` has the
     defaults that differ). Raises StartError for an invalid argument.
+
+    ``cluster``: the URL of a store that several nodes share; this one owns some of the partitions, and keeps nothing
+    else in ``data``. It listens, by default on a free port of 127.0.0.1. ``node_name``: its name there, by default made
+    of host and port. ``observer``: own nothing; members and admin methods use the nodes of the cluster.
     """
 
     DEFAULTS: ClassVar[Mapping[str, float | bool]] = {
@@ -71,22 +79,31 @@ class Coordinator(AsyncCoordinator):
         file_mode: int = FILE_MODE,
         environment: Environment | None = None,
         unsafe_settings: bool = False,
+        cluster: str | None = None,
+        node_name: str = "",
+        observer: bool = False,
         **settings: float | bool,
     ) -> None:
-        self._settings: Settings = config.load_settings({**self.DEFAULTS, **settings})
-        self._options = replace(
+        cluster_options = make_cluster_options(cluster, node_name, observer)
+        if observer:
+            check_observer(data=data, listen=listen, advertised=advertised, topics=topics, **settings)
+        elif cluster and listen is None:
+            listen = FREE_PORT
+        options = replace(
             _options(data, listen, advertised, sync, topics or {}, file_mode),
             unsafe_settings=unsafe_settings,
             given=dict.fromkeys(settings, OURSELVES),
+            cluster=cluster_options,
         )
-        self._is_listening = listen is not None
-        self._environment = environment or (
-            in_memory() if data is None else Environment(disk=Disk(self._options.file_mode))
+        environment = environment or (in_memory() if data is None else Environment(disk=Disk(options.file_mode)))
+        self._embedded = EmbeddedNode(
+            config.load_settings({**self.DEFAULTS, **settings}),
+            options,
+            environment,
+            is_listening=listen is not None,
+            is_observer=observer,
         )
-        self._interceptor: Interceptor | None = None
-        self._node: Node | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._connector: LocalConnector | None = None
         self._members: WeakSet[Member] = WeakSet()
 
     @staticmethod
@@ -100,12 +117,15 @@ class Coordinator(AsyncCoordinator):
         file_mode: int = FILE_MODE,
         environment: Environment | None = None,
         unsafe_settings: bool = False,
+        cluster: str | None = None,
+        node_name: str = "",
+        observer: bool = False,
         **settings: float | bool,
     ) -> ThreadCoordinator:
         """The same on a thread of its own, for a program without an event loop: ``with Coordinator.in_thread(...)``."""
         options: dict[str, Any] = {"advertised": advertised, "sync": sync, "topics": topics, "environment": environment}
         options["unsafe_settings"] = unsafe_settings
-        options["file_mode"] = file_mode
+        options |= {"file_mode": file_mode, "cluster": cluster, "node_name": node_name, "observer": observer}
         return ThreadCoordinator(Coordinator(data, listen, **options | settings))
 
     # Start and stop --------------------------------------------------------------------------------------------------
@@ -124,8 +144,8 @@ class Coordinator(AsyncCoordinator):
         Does nothing if it is not running. Raises RuntimeError in a task that runs on a shard, since it would wait for
         that task.
         """
-        if self._node is not None:
-            self._running_node()
+        if self._embedded.is_running:
+            self._check_running()
             if any(member.is_run_by(asyncio.current_task()) for member in self._members):
                 raise RuntimeError(
                     "stop() waits for the end of the task that it is called from: call it after `async with "
@@ -137,14 +157,7 @@ class Coordinator(AsyncCoordinator):
         results = await asyncio.gather(*(member.leave() for member in self._members), return_exceptions=True)
         for error in filter(None, results):
             log.warning("a member could not leave: %r", error)
-        await self._stop_node()
-
-    async def _stop_node(self) -> None:
-        node, self._node = self._running_node(), None
-        try:
-            await node.stop()
-        finally:
-            self._connect_members_to(None)  # after stop(): pending requests of members are answered first
+        await self._embedded.stop()
 
     async def _run_to_completion(self, coro: Coroutine[Any, Any, None]) -> None:
         """Await a coroutine to its end, even if the caller is cancelled."""
@@ -161,54 +174,19 @@ class Coordinator(AsyncCoordinator):
         ``killed``: as by ``kill -9``; pending requests are not answered. ``power lost``: writes that were not synced
         may be lost; ValueError unless the disk simulates it, as that of ``callboard.testing`` in memory.
         """
-        node = self._running_node()
+        self._running_node()
         if end not in get_args(EndMode):
             raise ValueError(f"end {end!r}: expected one of {', '.join(map(repr, get_args(EndMode)))}")
-        if end == "power lost" and not self._environment.disk.simulates_power_loss:
+        if end == "power lost" and not self._embedded.environment.disk.simulates_power_loss:
             raise ValueError("power lost: expected a Coordinator of callboard.testing in memory (data=None)")
         if end == "stopped":
-            await self._run_to_completion(self._stop_node())
+            await self._run_to_completion(self._embedded.stop())
         else:
-            self._node = None
-            node.halt()
-            self._connect_members_to(None)
-            self._environment = replace(self._environment, disk=_disk_after_end(self._environment.disk, end))
+            await self._embedded.kill(end)
         await self._start_node()
 
     async def _start_node(self) -> None:
-        from ..node.descriptors import ExclusiveDescriptors
-        from ..node.node import Node
-
-        listening, descriptors = self._listen(), ExclusiveDescriptors()
-        close_in_forked_children(descriptors)
-        try:
-            self._node = await Node.open(
-                self._settings,
-                self._options,
-                self._environment,
-                listening,
-                interceptor=self._interceptor,
-                descriptors=descriptors,
-            )
-        except BaseException:
-            if listening is not None:
-                listening.close()
-            raise
-        self._connect_members_to(self._node)
-
-    def _listen(self) -> socket | None:
-        if not self._is_listening:
-            return None
-        from ..node.listening import bind
-
-        listening = bind(self._options, "listen", "advertised")
-        self._options = replace(self._options, listen_port=listening.getsockname()[1])  # for a restart
-        return listening
-
-    def _connect_members_to(self, node: Node | None) -> None:
-        """Connect members in this process to ``node``."""
-        if self._connector is not None:
-            self._connector.node = node
+        await self._embedded.start()
 
     # While running ---------------------------------------------------------------------------------------------------
 
@@ -220,56 +198,66 @@ class Coordinator(AsyncCoordinator):
     @property
     def interceptor(self) -> Interceptor | None:
         """Observes and may change every request and answer. It is kept over a restart."""
-        return self._interceptor
+        return self._embedded.interceptor
 
     @interceptor.setter
     def interceptor(self, interceptor: Interceptor | None) -> None:
-        self._interceptor = interceptor
-        if self._node is not None:
-            self._node.services.interceptor = interceptor
+        self._embedded.interceptor = interceptor
+        if self._embedded.node is not None:
+            self._embedded.node.services.interceptor = interceptor
 
     @property
     def bootstrap(self) -> str:
         """The address for Kafka's clients, "host:port". Raises RuntimeError if it does not listen."""
-        if not self._is_listening:
+        if not self._embedded.is_listening:
             raise RuntimeError("this Coordinator does not listen: create it with listen='127.0.0.1:0'")
-        return str(self._address())
-
-    def _address(self) -> Address:
-        if self._node is None:
+        if self._embedded.node is None:
             raise RuntimeError(self._not_running_message())
-        services = self._node.services
-        return Address(services.cluster.advertised_host, services.cluster.advertised_port)
+        return str(self._embedded.node.services.cluster.addresses[PLAINTEXT])
 
     async def loaded(self) -> None:
         """Wait until the log is loaded. Groups that are loaded are served meanwhile."""
-        await self._loaded()
+        if not self._embedded.is_observer:
+            await NodeRequests(self._running_node()).loaded()
+
+    def health(self) -> Health:
+        """Whether the coordinator serves its clients, as ``/readyz`` of ``callboard serve``. Never raises."""
+        cluster = self._embedded.cluster
+        if cluster is not None and cluster.refusal:
+            return Health(False, f"the cluster cannot be used: {cluster.refusal}")
+        is_running_observer = self._embedded.is_observer and self._embedded.is_running
+        return Health(True, "") if is_running_observer else super().health()
+
+    def _requests(self) -> AdminRequests:
+        self._check_running()
+        return self._embedded.requests()
 
     @property
     def settings(self) -> Settings:
         """The current settings."""
-        return self._settings if self._node is None else self._node.settings
+        return self._embedded.settings
 
     @property
-    def connector(self) -> LocalConnector:
+    def connector(self) -> Connector:
         """The connector for members in this process. After a restart it reaches the new node."""
-        if self._connector is None:
-            from ..member.local import LocalConnector
-
-            self._connector = LocalConnector(self._node, self._loop)
-        return self._connector
+        return self._embedded.connector(self._loop)
 
     def member(self, group: str, **options: Unpack[MemberArguments]) -> Member:
         """A member of a group, in this process. See ``Member`` for its options."""
         from ..member.member import Member
 
-        self._running_node()
+        self._check_running()
         member = Member(self.connector, group, **options)
         self._members.add(member)
         return member
 
     def _running_node(self) -> Node:
-        if self._node is None:
+        self._check_running()
+        return self._embedded.running_node()
+
+    def _check_running(self) -> None:
+        """Raises RuntimeError if it does not run, or on another event loop."""
+        if not self._embedded.is_running:
             raise RuntimeError(self._not_running_message())
         running = None
         with suppress(RuntimeError):
@@ -279,7 +267,6 @@ class Coordinator(AsyncCoordinator):
                 "this Coordinator runs on another event loop: call it there, or create it with "
                 "Coordinator.in_thread(), which any thread may call"
             )
-        return self._node
 
     def _own_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
@@ -311,11 +298,10 @@ def _options(
     _check_text("advertised", advertised, "HOST:PORT, as in 'example.org:9092'")
     for name in topics:
         _check_text("topic name", name, "text, as in {'jobs': 3}")
-    address = config.DEFAULT_LISTEN if listen is None else config.parse_address("listen", listen)
+    address = DEFAULT_LISTEN if listen is None else parse_address("listen", listen)
+    shown = None if advertised is None else parse_advertised(advertised)
     return Options(
-        listen_host=address.host,
-        listen_port=address.port,
-        advertised=None if advertised is None else config.parse_advertised(advertised),
+        listeners=(Listener(listen=address, advertised=shown),),
         data=MEMORY if data is None else Path(data),
         sync=config.parse_sync(sync),
         topics=tuple(config.check_topic(name, partitions) for name, partitions in topics.items()),
@@ -326,13 +312,3 @@ def _options(
 def _check_text(name: str, value: object, expected: str) -> None:
     if value is not None and not isinstance(value, str):
         raise StartError(f"bad {name} {value!r}: expected {expected}")
-
-
-def _disk_after_end(disk: Disk, end: EndMode) -> Disk:
-    """The disk as a process that ended this way leaves it."""
-    if disk.is_real:
-        return disk
-    from ..disk.memory import MemoryDisk
-
-    assert isinstance(disk, MemoryDisk)
-    return disk.for_next_process(is_power_lost=end == "power lost")

@@ -11,7 +11,7 @@ from .admin import Admin
 from .monitoring import Monitoring
 
 if TYPE_CHECKING:
-    from ..member.local import LocalConnector
+    from ..member.channel import Connector
     from ..member.member import Member
     from ..member.options import MemberArguments
 
@@ -44,7 +44,7 @@ class AsyncCoordinator(Admin, Monitoring, ABC):
 
     @property
     @abstractmethod
-    def connector(self) -> LocalConnector: ...
+    def connector(self) -> Connector: ...
 
     @abstractmethod
     def member(self, group: str, **options: Unpack[MemberArguments]) -> Member: ...

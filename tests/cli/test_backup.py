@@ -30,7 +30,7 @@ from callboard.runtime.log.compaction.swap import CompactionSettings, compact
 from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.journal import FOLDER as JOURNAL
 from callboard.runtime.log.offsets_log import OffsetsLog
-from callboard.runtime.settings.table import Address
+from callboard.runtime.settings.address import Address
 from callboard.runtime.topics.end_slots import HEADER, encode_slot
 
 PARTITIONS = 5

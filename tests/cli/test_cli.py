@@ -19,7 +19,9 @@ from program_helpers import DEADLINE_S, PROGRAM, STAND_IN, refusal, run, serving
 from callboard import __version__
 from callboard.runtime.log.folder import FORMAT, INFO_NAME
 from callboard.runtime.node.listening import bind
-from callboard.runtime.settings.table import SETTINGS, Options
+from callboard.runtime.settings.address import Address
+from callboard.runtime.settings.listeners import Listener
+from callboard.runtime.settings.table import SETTINGS
 
 SLOW_TO_IMPORT = ("asyncio", "kio", "pydantic", "rich", "structlog", "uvloop")
 
@@ -177,17 +179,20 @@ def test_data_folder_is_locked_until_server_stops(tmp_path: Path) -> None:
 
 def test_port_can_be_bound_immediately_after_stop() -> None:
     """A restart need not wait for connections in TIME_WAIT."""
-    with bind(Options("127.0.0.1", 0)) as listening, socket.create_connection(listening.getsockname()) as client:
+    with (
+        bind(Listener(listen=Address("127.0.0.1", 0))) as listening,
+        socket.create_connection(listening.getsockname()) as client,
+    ):
         port = listening.getsockname()[1]
         accepted, _ = listening.accept()
         accepted.close()  # the server's side goes first, so the connection lingers on the server's port
         assert client.recv(1) == b""
-    with bind(Options("127.0.0.1", port)) as second_socket:
+    with bind(Listener(listen=Address("127.0.0.1", port))) as second_socket:
         assert second_socket.getsockname()[1] == port
 
 
 def test_listen_on_all_addresses_with_advertised_address_binds() -> None:
-    with bind(Options("0.0.0.0", 0, advertised=("host", 1))) as listening:
+    with bind(Listener(listen=Address("0.0.0.0", 0), advertised=Address("host", 1))) as listening:
         assert listening.getsockname()[0] == "0.0.0.0"
 
 
@@ -211,7 +216,7 @@ def test_ready_line_has_ipv6_address_in_brackets(tmp_path: Path) -> None:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:
         pytest.skip("this machine has no IPv6")
-    with serving(tmp_path, "--listen", "[::1]:0") as server:
+    with serving(tmp_path, listen="[::1]:0") as server:
         assert re.fullmatch(r"\[::1\]:[0-9]+", server.ready)
 
 

@@ -30,7 +30,7 @@ from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.journal_frames import encode_frame
-from callboard.runtime.settings.table import Address
+from callboard.runtime.settings.address import Address
 
 fixtures = run_export, run_import
 

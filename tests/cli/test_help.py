@@ -106,7 +106,7 @@ def test_shell_completion_offers_commands_and_their_options() -> None:
     assert set(complete("")) == COMMANDS.keys()
     assert complete("se") == ["serve", "settings"]
     assert complete("groups", "re") == ["reset", "remove-member"]
-    assert complete("serve", "--lis") == ["--listen"]
+    assert complete("serve", "--met") == ["--metrics", "--metrics-lag"]
     assert complete("history", "keep", "--da") == ["--data"]
 
 

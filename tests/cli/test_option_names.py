@@ -36,7 +36,7 @@ GIVEN_UP = {
 
 NAMES = {
     *("GROUP", "GROUP...", "TOPIC", "TOPIC...", "NAME=VALUE...", "[MEMBER...]", "MODULE:FUNCTION"),
-    *("[FILE]", "DATA", "DEST", "BACKUP"),
+    *("[FILE]", "DATA", "DEST", "BACKUP", "NODE"),
 }
 """The arguments: what a command is about, or the files that it copies."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import socket
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,7 +11,6 @@ from typing import Any, cast
 import pytest
 
 from callboard.runtime.cli import serve
-from callboard.runtime.settings.table import Options
 
 EXAMINED_MAX = 13_000
 """Objects; each takes about 0.4 us."""
@@ -63,17 +61,14 @@ class LoadingNode:
 
 async def frozen_after_loading(node: LoadingNode) -> int:
     """The number of frozen objects of a server that has loaded its groups. It is stopped then."""
-    with socket.create_server(("127.0.0.1", 0)) as listening_socket:
-        stopping = asyncio.Event()
-        serving = asyncio.create_task(
-            serve.serve_until_stopped(cast("Any", node), Options(), listening_socket, stopping)
-        )
-        for _ in range(10):
-            await asyncio.sleep(0)
-        frozen = gc.get_freeze_count()
-        stopping.set()
-        await serving
-        return frozen
+    stopping = asyncio.Event()
+    serving = asyncio.create_task(serve.serve_until_stopped(cast("Any", node), "127.0.0.1:9092", stopping))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    frozen = gc.get_freeze_count()
+    stopping.set()
+    await serving
+    return frozen
 
 
 @pytest.mark.usefixtures("_restored_collector")

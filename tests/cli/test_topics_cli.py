@@ -13,7 +13,7 @@ from callboard.runtime.cli import settings, topics
 from callboard.runtime.client.cluster import Cluster
 from callboard.runtime.client.settings import BROKER
 from callboard.runtime.common.errors import StartError
-from callboard.runtime.settings.table import Address
+from callboard.runtime.settings.address import Address
 
 
 class Result(NamedTuple):

@@ -24,6 +24,7 @@ from callboard.runtime.engine.dispatcher import LoopDispatcher
 from callboard.runtime.kafka.connection import Connection
 from callboard.runtime.node.environment import Environment
 from callboard.runtime.node.node import Node
+from callboard.runtime.settings.listeners import PLAINTEXT
 from callboard.runtime.settings.table import Options, Settings
 
 from .kafka_server import TOPICS
@@ -122,10 +123,10 @@ class CallboardServer:
         for round_number in range(1, BARRIERS_MAX + 1):
             await self._pass_barrier()
             await self.wait(STEP_MS if round_number == 1 else 0)  # the barrier may have set a timer that is due at once
-            before = _count(frames)
+            before = count_frames(frames)
             self._take_frames(frames)
-            is_quiet = _count(frames) in (before, outstanding)
-            if round_number >= BARRIERS and is_quiet and _count(frames) >= expected:
+            is_quiet = count_frames(frames) in (before, outstanding)
+            if round_number >= BARRIERS and is_quiet and count_frames(frames) >= expected:
                 break
         return frames
 
@@ -155,7 +156,7 @@ class CallboardServer:
         transport.take()
 
 
-def _count(frames: Frames) -> int:
+def count_frames(frames: Frames) -> int:
     return sum(map(len, frames.values()))
 
 
@@ -173,7 +174,7 @@ async def open_server(folder: Path, settings: Mapping[str, Any]) -> AsyncIterato
     environment = Environment(clock=time)
     listening = socket.create_server(("127.0.0.1", 0))
     with patch.object(LoopDispatcher, "new_alarm", lambda _dispatcher, _clock: time):
-        node = await Node.open(Settings(**settings), options, environment, listening)
+        node = await Node.open(Settings(**settings), options, environment, {PLAINTEXT: listening})
         for files in (
             node.topics.files,
             node.configs,

@@ -15,10 +15,12 @@ from .script import Script
 SHOWN_STEPS = 12  # before the first difference
 
 
-async def compare(server: ConformanceServer, name: str, script: Script, recorded: Responses) -> None:
-    """Raise AssertionError at the first step whose responses differ from Kafka's."""
+async def compare(
+    server: ConformanceServer, name: str, script: Script, recorded: Responses, group: str | None = None
+) -> None:
+    """Raise AssertionError at the first step whose responses differ from Kafka's. ``group``: the name of ``$group``."""
     assert len(script) == len(recorded), f"{name} has changed since it was recorded: record it again"
-    run = Play(server)
+    run = Play(server, group)
     try:
         for number, (step, theirs) in enumerate(zip(script, recorded, strict=True)):
             ours = await run.take(step, expected=len(theirs))

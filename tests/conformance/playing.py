@@ -56,11 +56,11 @@ class PendingRequest(NamedTuple):
 
 
 class Play:
-    """One run of a script, step by step."""
+    """One run of a script, step by step. ``group``: the name of ``$group``, a new one by default."""
 
-    def __init__(self, server: ConformanceServer) -> None:
+    def __init__(self, server: ConformanceServer, group: str | None = None) -> None:
         self.server = server
-        self.names = Names(f"g-{uuid4().hex}", server.topics)
+        self.names = Names(group or f"g-{uuid4().hex}", server.topics)
         self.outstanding: dict[str, deque[PendingRequest]] = {}
         self._unsent: list[bytes] = []
         self._number = -1

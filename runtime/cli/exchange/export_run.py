@@ -14,7 +14,7 @@ from ...client.cluster import Cluster
 from ...common.errors import StartError
 from ...common.printing import Writable, csv_stream, print_error, print_lines
 from ...disk.disk import Disk
-from ...settings.table import parse_address
+from ...settings.address import parse_address
 from .kafka_export import build_folders, describe_result, prepare_export, swap_folders, undo_export
 from .parse import FORMATS
 from .progress import track_progress

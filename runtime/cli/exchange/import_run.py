@@ -14,7 +14,7 @@ from ...common.printing import print_error, print_json, print_line
 from ...disk.disk import Disk
 from ...disk.modes import file_mode_of
 from ...log.format.errors import UnsupportedCompression
-from ...settings.table import parse_address
+from ...settings.address import parse_address
 from ..groups.tables import format_count
 from .export_run import ProblemPrinter
 from .kafka_import import KafkaPartitionCounts, ReadBackDiffers

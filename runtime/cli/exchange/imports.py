@@ -15,6 +15,7 @@ import typer
 
 from ...common.errors import StartError
 from ..main import make_app
+from ..options import is_in_command_line
 from ..server_options import DEFAULT_SERVER, TimeoutS
 from .export import run
 from .text_source import BYTES_MAX
@@ -87,12 +88,6 @@ def import_(
     import_run.import_table(
         file, bootstrap_server or DEFAULT_SERVER, dry_run, groups or [], form, as_json, timeout, max_bytes
     )
-
-
-def is_in_command_line(ctx: typer.Context, parameter: str) -> bool:
-    """Whether an option was given, rather than its environment variable, which may be there for other commands."""
-    source = ctx.get_parameter_source(parameter)
-    return source is not None and source.name == "COMMANDLINE"
 
 
 def main(argv: Sequence[str]) -> int:

@@ -15,7 +15,7 @@ from callboard import Coordinator
 
 from ...common import logs
 from .child import ChildConfig
-from .supervisor import Supervisor, SupervisorOptions
+from .supervisor import ProcessSpec, Supervisor, SupervisorOptions
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 CHILD_MODULE = f"{__package__}.child"
@@ -74,4 +74,5 @@ def supervisor_options(options: WorkerOptions, bootstrap: str) -> SupervisorOpti
         log_format=options.log_format,
     )
     command = (sys.executable, "-m", CHILD_MODULE, json.dumps(config._asdict()))
-    return SupervisorOptions(command, options.processes, options.restart_delay_s, options.stop_timeout_s)
+    processes = [ProcessSpec(command)] * options.processes
+    return SupervisorOptions(processes, options.restart_delay_s, options.stop_timeout_s)

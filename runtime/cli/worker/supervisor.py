@@ -11,11 +11,12 @@ import os
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 from ...common.logs import get_logger
+from ..service_manager import VARIABLE
 from .child import REFUSED_EXIT_CODE
 from .restarts import restart_delay_s
 
@@ -24,13 +25,25 @@ KILLED_EXIT_CODE = 1
 log = get_logger("callboard.runtime")
 
 
-class SupervisorOptions(NamedTuple):
-    """``command``: starts one process. ``stop_timeout_s``: how long a process may take to leave, then it is killed."""
+class ProcessSpec(NamedTuple):
+    """How one process is started. It reads ``first_input`` from its standard input, and inherits ``fds``."""
 
     command: Sequence[str]
-    processes: int
+    first_input: bytes = b""
+    fds: Sequence[int] = ()
+
+
+class SupervisorOptions(NamedTuple):
+    """``stop_timeout_s``: how long a process may take to leave, then it is killed. ``final_codes``: exit codes after
+    which all processes are stopped, because a restart is of no use. ``on_line``: gets each line that a process prints,
+    with its number; None: they print to the standard output of this process.
+    """
+
+    processes: Sequence[ProcessSpec]
     restart_delay_s: float
     stop_timeout_s: float
+    final_codes: Collection[int] = (REFUSED_EXIT_CODE,)
+    on_line: Callable[[int, str], None] | None = None
 
 
 class Supervisor:
@@ -40,20 +53,27 @@ class Supervisor:
         self.stopping = asyncio.Event()
         self.exit_code = 0
         self._options = options
+        self._running: dict[int, Process] = {}
 
     async def run(self) -> None:
         """Run the processes until ``stopping`` is set or the configuration is refused."""
         async with asyncio.TaskGroup() as tasks:
-            for number in range(self._options.processes):
-                tasks.create_task(self._keep_running(number))
+            for number, spec in enumerate(self._options.processes):
+                tasks.create_task(self._keep_running(number, spec))
 
-    async def _keep_running(self, number: int) -> None:
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to all processes that run."""
+        for process in self._running.values():
+            with suppress(ProcessLookupError):
+                process.send_signal(number)
+
+    async def _keep_running(self, number: int, spec: ProcessSpec) -> None:
         loop, delay_s = asyncio.get_running_loop(), None
         while not self.stopping.is_set():
             started = loop.time()
-            code = await self._run_process(number)
-            if code == REFUSED_EXIT_CODE:
-                self.exit_code = REFUSED_EXIT_CODE
+            code = await self._run_process(number, spec)
+            if code in self._options.final_codes:
+                self.exit_code = self.exit_code or code
                 self.stopping.set()
             if self.stopping.is_set():
                 return
@@ -62,15 +82,20 @@ class Supervisor:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.stopping.wait(), delay_s)
 
-    async def _run_process(self, number: int) -> int:
+    async def _run_process(self, number: int, spec: ProcessSpec) -> int:
         """Run one process until it ends or ``stopping`` is set; return its exit code, negative for a signal."""
-        process = await asyncio.create_subprocess_exec(
-            *self._options.command,
+        process = self._running[number] = await asyncio.create_subprocess_exec(
+            *spec.command,
             stdin=PIPE,
+            stdout=None if self._options.on_line is None else PIPE,
             start_new_session=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+            pass_fds=spec.fds,
+            env=_environment(),
         )
         log.info("a worker process started", number=number, pid=process.pid)
+        assert process.stdin is not None
+        process.stdin.write(spec.first_input)
+        reading = asyncio.ensure_future(self._read_lines(number, process))
         ended, stopped = asyncio.ensure_future(process.wait()), asyncio.ensure_future(self.stopping.wait())
         try:
             await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -79,6 +104,13 @@ class Supervisor:
             return await ended
         finally:
             stopped.cancel()
+            reading.cancel()
+            del self._running[number]
+
+    async def _read_lines(self, number: int, process: Process) -> None:
+        if process.stdout is not None and self._options.on_line is not None:
+            async for line in process.stdout:
+                self._options.on_line(number, line.decode().rstrip())
 
     async def _stop(self, process: Process, number: int) -> None:
         """Ask a process to leave; kill it if it takes too long."""
@@ -91,3 +123,9 @@ class Supervisor:
             self.exit_code = KILLED_EXIT_CODE
             with suppress(ProcessLookupError):
                 process.kill()
+
+
+def _environment() -> dict[str, str]:
+    """Only this process tells the service manager that it is ready."""
+    environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
+    return environment | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

@@ -14,7 +14,8 @@ import typer
 
 from ...common import logs
 from ...common.errors import StartError
-from ...settings.table import parse_address, parse_choice
+from ...settings.address import parse_address
+from ...settings.table import parse_choice
 from ..main import make_app
 from ..serve_options import LogFormatOption, LogLevelOption
 from .handler import parse_name

@@ -1,0 +1,1 @@
+"""``callboard cluster``: shows, checks and changes a cluster through its store."""

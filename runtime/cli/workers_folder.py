@@ -1,0 +1,35 @@
+"""The folders of ``serve --workers`` in the data folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import quote
+
+from ..common.errors import StartError
+from ..settings.table import Options
+
+STORE = "cluster"
+SINGLE_SERVER_FILE = "callboard.json"
+
+
+def has_workers(options: Options) -> bool:
+    """Whether the data folder is one of workers, so that it is served by workers even if only one is asked for."""
+    return (options.data / STORE).is_dir()
+
+
+def worker_folder(options: Options, number: int) -> Path:
+    return options.data / f"worker-{number}"
+
+
+def store_url(options: Options) -> str:
+    return f"local://{quote(str((options.data / STORE).absolute()))}"
+
+
+def check_folder(options: Options) -> None:
+    """Raises StartError for the folder of a server without workers, whose log they would not see."""
+    if (options.data / SINGLE_SERVER_FILE).exists():
+        raise StartError(
+            f"the data folder '{options.data}' is one of a server without workers: start it without --workers, or "
+            f"export it (callboard export --data {options.data}), start the workers with another --data, and import "
+            "the file there (callboard import FILE)"
+        )

@@ -1,0 +1,53 @@
+"""AdminRequests: what the admin methods ask of a coordinator. It may be this process's node, or a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from ...actors.errors import CoordinatorError, ErrorCode
+from ...actors.group.subscription import subscribed_topics
+from ...actors.messages import Described, DescribeGroup, Fetched, GroupRequest, OffsetFetch
+from .results import ListedGroup, TopicDescription
+
+
+class AdminRequests(Protocol):
+    """Each method waits until what it asks is loaded, and raises CoordinatorError if it is refused."""
+
+    async def ask(self, message: GroupRequest) -> Any:
+        """The group's answer. An error in it is not raised."""
+
+    async def list_groups(
+        self, states: frozenset[str] = frozenset(), types: frozenset[str] = frozenset()
+    ) -> Sequence[ListedGroup]:
+        """All groups with these states and types in lower case, in any order; without words all."""
+
+    async def groups_of_topic(self, topic: str) -> Iterable[str]:
+        """The ids of groups with offsets of the topic, or members that subscribe to it."""
+
+    async def topics(self) -> Sequence[TopicDescription]:
+        """All topics, by name."""
+
+    async def describe_topic(self, name: str) -> TopicDescription: ...
+
+    async def create_topic(self, name: str, partitions: int) -> None: ...
+
+    async def grow_topic(self, name: str, partitions: int) -> None: ...
+
+    async def delete_topic(self, name: str) -> None: ...
+
+    async def set(self, settings: Mapping[str, float | bool | None]) -> None:
+        """Change dynamic settings. Raises StartError too."""
+
+
+async def uses_topic(requests: AdminRequests, group: str, topic: str) -> bool:
+    """Whether a group has offsets of a topic, or members that subscribe to it."""
+    fetched: Fetched = await requests.ask(OffsetFetch(group, None))
+    if any(name == topic for name, _ in fetched.topics):
+        return True
+    described: Described = await requests.ask(DescribeGroup(group))
+    return topic in (subscribed_topics(member.metadata for member in described.members) or ())
+
+
+def no_such_topic(name: str) -> CoordinatorError:
+    return CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}: create_topic() it")

@@ -1,0 +1,235 @@
+"""ClusterRequests: the admin methods' requests to the nodes of a cluster, over TCP, also to that of this process.
+
+A request about a group goes to the node that owns it, a list is asked of all nodes. While partitions move, requests are
+repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
+from uuid import UUID
+
+from ...actors.errors import CoordinatorError, ErrorCode
+from ...actors.messages import GroupRequest
+from ..client.connection import ChannelLost, Connection, connect_to
+from ..client.errors import RETRIABLE_ERRORS
+from ..client.reaching import ask_metadata, connect_to_any
+from ..member.messages import TRANSLATIONS, error_of
+from ..member.tcp import create_topics, delete_topic, grow_topics
+from ..settings.address import Address
+from .admin_requests import no_such_topic, uses_topic
+from .group_owners import GroupOwners
+from .results import ListedGroup, PartitionRange, TopicDescription
+
+CLIENT_ID = "callboard-admin"
+TIMEOUT_S = 30.0
+"""For a request with its repetitions. A takeover takes seconds."""
+RETRY_PAUSE_S = 0.1
+CONCURRENT_GROUPS_MAX = 100
+EARLIEST, LATEST = -2, -1  # timestamps of ListOffsets
+NO_TOPIC_ID = UUID(int=0)
+
+T = TypeVar("T")
+SetSettings = Callable[[Mapping[str, float | bool | None]], Awaitable[None]]
+
+
+class ClusterRequests:
+    """``AdminRequests``. ``set_settings``: changes those of this process's node."""
+
+    def __init__(self, owners: GroupOwners, set_settings: SetSettings) -> None:
+        self._set_settings = set_settings
+        self._owners = owners
+        self._connections: dict[Address, Connection] = {}
+
+    def close(self) -> None:
+        while self._connections:
+            self._connections.popitem()[1].close()
+
+    # Groups ----------------------------------------------------------------------------------------------------------
+
+    async def ask(self, message: GroupRequest) -> Any:
+        return await self._repeat(partial(self._ask_owner, message))
+
+    async def _ask_owner(self, message: GroupRequest) -> Any:
+        translation = TRANSLATIONS[type(message)]
+        address = self._owners.owner(message.group_id).address
+        response = await self._ask(address, translation.api, translation.values(message))
+        reply = translation.reply(message, response)
+        error = _error_of_reply(reply)
+        if error in RETRIABLE_ERRORS:
+            raise _refused(error, f"group {message.group_id!r}")
+        return reply
+
+    async def list_groups(
+        self, states: frozenset[str] = frozenset(), types: frozenset[str] = frozenset()
+    ) -> Sequence[ListedGroup]:
+        return await self._repeat(partial(self._list_groups, states, types))
+
+    async def _list_groups(self, states: frozenset[str], types: frozenset[str]) -> list[ListedGroup]:
+        """A group that moves meanwhile may be in the lists of two nodes."""
+        lists = await asyncio.gather(*map(self._list_groups_of, self._owners.addresses()))
+        groups = {group.group_id: group for listed in lists for group in listed}
+        return [
+            group
+            for group in groups.values()
+            if (not states or group.state.lower() in states) and (not types or group.type.lower() in types)
+        ]
+
+    async def _list_groups_of(self, address: Address) -> list[ListedGroup]:
+        response = await self._ask(address, "list_groups", {"states_filter": (), "types_filter": ()})
+        if response.error_code:
+            raise _refused(error_of(response.error_code), f"the groups of {address}")
+        return [
+            ListedGroup(group.group_id, group.group_state, group.protocol_type, group.group_type)
+            for group in response.groups
+        ]
+
+    async def groups_of_topic(self, topic: str) -> Iterable[str]:
+        names = [group.group_id for group in await self.list_groups()]
+        group_ids: list[str] = []
+        for first in range(0, len(names), CONCURRENT_GROUPS_MAX):
+            chunk = names[first : first + CONCURRENT_GROUPS_MAX]
+            answers = await asyncio.gather(*(uses_topic(self, name, topic) for name in chunk))
+            group_ids += [name for name, has_topic in zip(chunk, answers, strict=True) if has_topic]
+        return group_ids
+
+    # Topics ----------------------------------------------------------------------------------------------------------
+
+    async def topics(self) -> Sequence[TopicDescription]:
+        return await self._repeat(partial(self._describe_topics, None))
+
+    async def describe_topic(self, name: str) -> TopicDescription:
+        topics = await self._repeat(partial(self._describe_topics, [name]))
+        if not topics:
+            raise no_such_topic(name)
+        return topics[0]
+
+    async def _describe_topics(self, names: Sequence[str] | None) -> list[TopicDescription]:
+        """Names and numbers are known to all nodes, the offsets of its records only to the leader of a topic."""
+        metadata = await ask_metadata(await self._connect_to_any(), names)
+        brokers = {broker.node_id: Address(broker.host, broker.port) for broker in metadata.brokers}
+        topics = [topic for topic in metadata.topics if not topic.error_code]
+        led: dict[Address, dict[str, list[int]]] = defaultdict(dict)
+        for topic in topics:
+            for row in topic.partitions:
+                if row.leader_id not in brokers:
+                    raise _refused(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {topic.name!r}")
+                led[brokers[row.leader_id]].setdefault(topic.name, []).append(row.partition_index)
+        ranges: dict[tuple[str, int], PartitionRange] = {}
+        for found in await asyncio.gather(*(self._ranges(*item) for item in led.items())):
+            ranges |= found
+        return [
+            TopicDescription(
+                topic.name,
+                topic.topic_id or NO_TOPIC_ID,
+                tuple(ranges[topic.name, number] for number in range(len(topic.partitions))),
+                topic.is_internal,
+            )
+            for topic in sorted(topics, key=lambda topic: str(topic.name))
+        ]
+
+    async def _ranges(
+        self, leader: Address, topics: Mapping[str, Sequence[int]]
+    ) -> dict[tuple[str, int], PartitionRange]:
+        starts = await self._list_offsets(leader, topics, EARLIEST)
+        ends = await self._list_offsets(leader, topics, LATEST)
+        return {partition: PartitionRange(start, ends[partition]) for partition, start in starts.items()}
+
+    async def _list_offsets(
+        self, leader: Address, topics: Mapping[str, Sequence[int]], timestamp: int
+    ) -> dict[tuple[str, int], int]:
+        rows = [
+            {
+                "name": name,
+                "partitions": [
+                    {"partition_index": number, "current_leader_epoch": -1, "timestamp": timestamp}
+                    for number in numbers
+                ],
+            }
+            for name, numbers in topics.items()
+        ]
+        response = await self._ask(leader, "list_offsets", {"replica_id": -1, "isolation_level": 0, "topics": rows})
+        offsets: dict[tuple[str, int], int] = {}
+        for topic in response.topics:
+            for row in topic.partitions:
+                if row.error_code:  # the leader may not have read of a new topic yet
+                    raise _refused(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {topic.name!r}")
+                offsets[topic.name, row.partition_index] = row.offset
+        return offsets
+
+    async def create_topic(self, name: str, partitions: int) -> None:
+        await create_topics(await self._connect_to_any(), {name: partitions})
+
+    async def grow_topic(self, name: str, partitions: int) -> None:
+        await grow_topics(await self._connect_to_any(), {name: partitions})
+
+    async def delete_topic(self, name: str) -> None:
+        await self.describe_topic(name)
+        await delete_topic(await self._connect_to_any(), name)
+
+    async def set(self, settings: Mapping[str, float | bool | None]) -> None:
+        await self._set_settings(settings)
+
+    # Connections -----------------------------------------------------------------------------------------------------
+
+    async def _connect_to_any(self) -> Connection:
+        """To this process's node, or another one that answers."""
+        addresses = self._owners.addresses()
+        for address in addresses:
+            connection = self._connections.get(address)
+            if connection is not None and not connection.is_lost:
+                return connection
+        connection = await connect_to_any(addresses, CLIENT_ID)
+        return self._keep(connection)
+
+    async def _ask(self, address: Address, api: str, values: Mapping[str, Any]) -> Any:
+        """Raises ChannelLost, also for a node that does not answer in time."""
+        connection = self._connections.get(address)
+        try:
+            async with asyncio.timeout(self._owners.timeout_s()):
+                if connection is None or connection.is_lost:
+                    connection = self._keep(await connect_to(address, CLIENT_ID))
+                return await connection.ask(api, values)
+        except TimeoutError as error:
+            if connection is not None:
+                connection.close()
+            raise ChannelLost(f"{address} does not answer") from error
+
+    def _keep(self, connection: Connection) -> Connection:
+        """Another request may have connected meanwhile; its connection is used then."""
+        known = self._connections.get(connection.address)
+        if known is not None and not known.is_lost:
+            connection.close()
+            return known
+        self._connections[connection.address] = connection
+        return connection
+
+    async def _repeat(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Ask again while the group, or its node, is not available. Raises the last error after the time."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + TIMEOUT_S
+        while True:
+            try:
+                return await ask()
+            except (ChannelLost, CoordinatorError) as error:
+                is_final = isinstance(error, CoordinatorError) and error.code not in RETRIABLE_ERRORS
+                if is_final or loop.time() > deadline_s:
+                    raise
+                await asyncio.sleep(RETRY_PAUSE_S)
+
+
+def _error_of_reply(reply: Any) -> ErrorCode:
+    """The error code of an answer about a group: of the whole, or the first of a commit."""
+    if isinstance(reply, ErrorCode):
+        return reply
+    errors = getattr(reply, "errors", None)
+    error: ErrorCode = reply.error if errors is None else next(iter(errors), ErrorCode.NONE)
+    return error
+
+
+def _refused(error: ErrorCode, subject: str) -> CoordinatorError:
+    return CoordinatorError(error, f"{subject}: {error.name}")

@@ -1,0 +1,87 @@
+"""GroupOwners: which node of the cluster owns a group, by the newest register that this process has read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from ...actors.javahash import offsets_partition
+from ..client.connection import ChannelLost
+from ..cluster.register import NodeEntry, Register
+from ..settings.address import Address
+from ..settings.listeners import PLAINTEXT
+
+TIMEOUT_TTLS = 2
+"""After so long without an answer the other node is frozen or cut off, and its partitions move."""
+
+
+class RegisterSource(Protocol):
+    """``ClusterNode``, or ``RegisterFollower`` in a process that owns nothing."""
+
+    on_register_changed: Callable[[], None]
+
+    @property
+    def register(self) -> Register | None: ...
+
+    @property
+    def own_session(self) -> str: ...
+
+    def has_lease(self) -> bool: ...
+
+
+class GroupOwner(NamedTuple):
+    """A node in one period in which it takes part."""
+
+    session: str
+    address: Address
+
+
+class GroupOwners:
+    """``source``: None while this process takes no part in the cluster."""
+
+    def __init__(self, source: RegisterSource | None = None) -> None:
+        self.source = source
+
+    def register(self) -> Register:
+        """Raises ChannelLost before there is one."""
+        register = None if self.source is None else self.source.register
+        if register is None:
+            raise ChannelLost("this process has not read the cluster's register yet")
+        return register
+
+    def owner(self, group_id: str) -> GroupOwner:
+        """Raises ChannelLost if no node owns the group now."""
+        register = self.register()
+        session = register.owners[offsets_partition(group_id, register.counts.offsets)]
+        node = register.nodes.get(session)
+        if node is None:
+            raise ChannelLost(f"no node of the cluster owns the group {group_id!r} now")
+        return GroupOwner(session, address_of(node))
+
+    def is_own(self, owner: GroupOwner) -> bool:
+        return owner.session == self._own_session
+
+    @property
+    def _own_session(self) -> str:
+        return "" if self.source is None else self.source.own_session
+
+    def has_lease(self) -> bool:
+        """Whether the node of this process may answer for what it owns."""
+        return self.source is not None and self.source.has_lease()
+
+    def addresses(self) -> list[Address]:
+        """Of all nodes, this one first. A node that has just restarted may have two sessions; the newer comes later."""
+        register = self.register()
+        by_name = {node.name: address_of(node) for node in register.nodes.values()}
+        own = register.nodes.get(self._own_session)
+        return list(dict.fromkeys([*([address_of(own)] if own is not None else []), *by_name.values()]))
+
+    def timeout_s(self) -> float:
+        """How long to wait for another node."""
+        return TIMEOUT_TTLS * self.register().session_timeout_ms / 1000
+
+
+def address_of(node: NodeEntry) -> Address:
+    """Where other processes reach a node: by the listener without a name of its own, if there is one."""
+    endpoints = node.endpoints
+    return Address(*(endpoints.get(PLAINTEXT) or next(iter(endpoints.values()))))

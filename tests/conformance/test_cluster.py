@@ -1,0 +1,40 @@
+"""Three nodes of a cluster respond as a real Kafka: all scenarios, and a part of the random scripts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from harness import async_test
+
+from .cluster_server import open_cluster
+from .comparing import compare
+from .kinds import KINDS
+from .scenarios import CHAPTERS
+from .test_scenarios import GOLDEN, our_settings
+from .test_seeds import PLAYED
+
+STRIDE = 5  # every fifth random script
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_scenarios(chapter: str, tmp_path: Path) -> None:
+    @async_test
+    async def play() -> None:
+        async with open_cluster(tmp_path, our_settings(CHAPTERS[chapter].settings)) as server:
+            for scenario, script in CHAPTERS[chapter].scenarios.items():
+                await compare(server, scenario, script, GOLDEN[chapter][scenario], server.choose_group(script))
+
+    play()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_scripts(kind: str, tmp_path: Path) -> None:
+    @async_test
+    async def play() -> None:
+        async with open_cluster(tmp_path, our_settings(KINDS[kind].settings)) as server:
+            for played in PLAYED[kind][::STRIDE]:
+                name = f"{kind}, seed {played['seed']}"
+                await compare(server, name, played.steps, played.responses, server.choose_group(played.steps))
+
+    play()

@@ -1,0 +1,257 @@
+"""Coordinators in a program that are nodes or observers of one cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import async_test
+
+from callboard.actors.errors import CoordinatorError, ErrorCode
+from callboard.actors.messages import Heartbeat
+from callboard.runtime.client.connection import ChannelLost
+from callboard.runtime.common.errors import StartError
+from callboard.runtime.embed.cluster_members import LeasedChannel
+from callboard.runtime.embed.coordinator import Coordinator
+from callboard.runtime.embed.results import CommittedOffset
+from callboard.runtime.member.connect import connect
+from callboard.runtime.member.member import Member
+from callboard.runtime.settings.listeners import PLAINTEXT
+
+DEADLINE_S = 120.0
+GROUPS = tuple(f"group-{number}" for number in range(6))
+COUNTS: Any = {"offsets_topic_num_partitions": 8, "transaction_state_log_num_partitions": 2}
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    store = tmp_path / "store"
+    store.mkdir()
+    return store.as_uri()
+
+
+@asynccontextmanager
+async def three_coordinators(url: str) -> AsyncIterator[tuple[Coordinator, Coordinator, Coordinator]]:
+    """Two nodes that both own groups, and an observer."""
+    async with (
+        Coordinator(cluster=url, node_name="a", **COUNTS) as first,
+        Coordinator(cluster=url, node_name="b", **COUNTS) as second,
+        Coordinator(cluster=url, observer=True) as observer,
+    ):
+        async with asyncio.timeout(DEADLINE_S):
+            while {owner_of(first, group) for group in GROUPS} != {"a", "b"}:
+                await asyncio.sleep(0.02)
+        yield first, second, observer
+
+
+def owner_of(coordinator: Coordinator, group: str) -> str:
+    """The name of the node that owns a group."""
+    broker = coordinator.node.services.cluster.find_coordinator(group, PLAINTEXT, is_transactional_id=False)
+    register: Any = coordinator.node.environment.cluster
+    names = {node.node_id: node.name for node in register.ownership.register.nodes.values()}
+    return names[broker.node_id] if broker is not None else ""
+
+
+async def wait_until_known(coordinator: Coordinator, partitions: int) -> None:
+    """A change of a topic by one node is followed by the others."""
+    async with asyncio.timeout(DEADLINE_S):
+        while [len(topic.partitions) for topic in await coordinator.topics()] != [partitions]:
+            await asyncio.sleep(0.02)
+
+
+async def wait_until_split(members: list[Member], shards: int) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while any(len(member.shards) != shards for member in members):
+            await asyncio.sleep(0.02)
+
+
+@async_test
+async def test_members_of_all_processes_share_groups_and_admin_methods_see_all_of_them(url: str) -> None:
+    async with three_coordinators(url) as coordinators, AsyncExitStack() as stack:
+        members = [
+            await stack.enter_async_context(coordinator.member(group, resources={"jobs": 6}, client_id=f"c{number}"))
+            for group in GROUPS
+            for number, coordinator in enumerate(coordinators)
+        ]
+        await wait_until_split(members, 2)
+        for member in members:
+            for shard in member.shards:
+                await shard.commit(10 + int(shard.name))
+        expected = {("jobs", number): CommittedOffset(10 + number, "", -1) for number in range(6)}
+        for coordinator in coordinators:
+            listed = (await coordinator.groups()).groups
+            assert [(group.group_id, group.state) for group in listed] == [(group, "Stable") for group in GROUPS]
+            assert (await coordinator.groups(states=["Empty"])).groups == ()
+            for group in GROUPS:
+                described = await coordinator.describe(group)
+                assert sorted(member.client_id for member in described.members) == ["c0", "c1", "c2"]
+                assert await coordinator.offsets(group) == expected
+            assert await coordinator.groups_of_topic("jobs") == GROUPS
+            [topic] = await coordinator.topics()
+            assert (topic.name, len(topic.partitions)) == ("jobs", 6)
+            assert coordinator.health().is_ready
+
+
+@async_test
+async def test_admin_methods_change_groups_and_topics_of_other_nodes(url: str) -> None:
+    async with three_coordinators(url) as (first, second, observer):
+        created = await observer.create_topic("mails", 2)
+        assert created in await observer.topics()
+        await wait_until_known(second, 2)
+        assert len((await second.grow_topic("mails", 3)).partitions) == 3
+        for coordinator in (first, observer):
+            await wait_until_known(coordinator, 3)
+        for group in GROUPS:
+            assert await observer.reset(group, {"mails": "latest", ("mails", 1): 7}) == {
+                ("mails", 0): 0,
+                ("mails", 1): 7,
+                ("mails", 2): 0,
+            }
+            await first.delete_offsets(group, [("mails", 0), ("mails", 2)])
+            assert await second.offsets(group) == {("mails", 1): CommittedOffset(7, "", -1)}
+        async with first.member(GROUPS[0], resources={"mails": 3}) as member:
+            await wait_until_split([member], 3)
+            with pytest.raises(CoordinatorError, match="NON_EMPTY_GROUP"):
+                await observer.delete(GROUPS[0])
+            [removed] = await observer.remove_members(GROUPS[0])
+            assert removed.startswith("callboard-")
+        for group in GROUPS:
+            await second.delete(group)
+            with pytest.raises(CoordinatorError) as refused:
+                await observer.describe(group)
+            assert refused.value.code is ErrorCode.GROUP_ID_NOT_FOUND
+        await observer.delete_topic("mails")
+        with pytest.raises(CoordinatorError, match="there is no topic 'mails'"):
+            await observer.delete_topic("mails")
+
+
+@async_test
+async def test_members_keep_their_shards_when_a_node_dies_or_stops(url: str) -> None:
+    async with three_coordinators(url) as (first, second, observer), AsyncExitStack() as stack:
+        options: Any = {"resources": {"jobs": 2}, "session_timeout_ms": 60_000}
+        members = [
+            await stack.enter_async_context(coordinator.member(group, **options))
+            for group in GROUPS
+            for coordinator in (second, observer)
+        ]
+        await wait_until_split(members, 1)
+        shards = [member.shards[0] for member in members]
+        await first.restart("killed")
+        for number, shard in enumerate(shards):
+            await shard.commit(number + 1)
+        await first.stop()
+        for number, shard in enumerate(shards):
+            await shard.commit(number + 2)
+        assert [shard for shard in shards if shard.is_revoked] == []
+        assert len((await observer.groups()).groups) == len(GROUPS)
+        assert {owner_of(second, group) for group in GROUPS} == {"b"}
+
+
+@async_test
+async def test_remote_members_follow_their_group_from_one_address(url: str) -> None:
+    """``callboard.connect`` with the address of one node, which goes away."""
+    async with (
+        three_coordinators(url) as (first, second, _),
+        connect(first.bootstrap) as remote,
+        AsyncExitStack() as stack,
+    ):
+        options: Any = {"resources": {"jobs": 1}, "session_timeout_ms": 60_000}
+        members = [await stack.enter_async_context(remote.member(group, **options)) for group in GROUPS]
+        await wait_until_split(members, 1)
+        shards = [member.shards[0] for member in members]
+        await first.stop()
+        for shard in shards:
+            await shard.commit(5)
+        assert [shard for shard in shards if shard.is_revoked] == []
+        for group in GROUPS:
+            assert await second.offsets(group) == {("jobs", 0): CommittedOffset(5, "", -1)}
+
+
+def test_blocking_form_of_a_node_and_an_observer(url: str) -> None:
+    with (
+        Coordinator.in_thread(cluster=url, node_name="a", **COUNTS) as node,
+        Coordinator.in_thread(cluster=url, observer=True) as observer,
+        observer.member("g", resources={"jobs": 1}) as member,
+    ):
+        member.next_assignment(DEADLINE_S).shards[0].commit(3)
+        assert node.offsets("g") == observer.offsets("g") == {("jobs", 0): CommittedOffset(3, "", -1)}
+        assert [group.group_id for group in observer.groups().groups] == ["g"]
+        node.set(group_max_size=7)
+        assert node.settings.group_max_size == 7
+        with pytest.raises(RuntimeError, match="is an observer and has no node"):
+            observer.set(group_max_size=8)
+        with pytest.raises(RuntimeError, match="is an observer and has no node"):
+            observer.stats()
+
+
+@async_test
+async def test_cluster_that_refuses_a_node_is_an_error_of_the_start(url: str) -> None:
+    async with Coordinator(cluster=url, node_name="a", **COUNTS):
+        with pytest.raises(StartError, match="the cluster cannot be used: the cluster has"):
+            await Coordinator(cluster=url, node_name="b").start()
+
+
+@async_test
+async def test_node_without_lease_answers_no_member() -> None:
+    """It may have been frozen, and another node may own its groups."""
+    has_lease = [True, False]
+
+    class Inner:
+        async def ask(self, message: object) -> ErrorCode:
+            return ErrorCode.NONE
+
+        def close(self) -> None: ...
+
+    channel = LeasedChannel(Inner(), lambda: has_lease.pop(0))
+    assert await channel.ask(Heartbeat("g", "m", None, 1)) is ErrorCode.NONE
+    with pytest.raises(ChannelLost, match="no sign of life"):
+        await channel.ask(Heartbeat("g", "m", None, 1))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"cluster": "shared"}, "bad cluster 'shared': expected the URL of a store"),
+        ({"cluster": 5}, "bad cluster 5"),
+        ({"cluster": "file:///x", "node_name": "a b"}, "bad node name 'a b'"),
+        ({"cluster": "file:///x", "node_name": 5}, "bad node_name 5"),
+        ({"observer": True}, "are for a Coordinator in a cluster"),
+        ({"node_name": "a"}, "are for a Coordinator in a cluster"),
+        ({"cluster": "file:///x", "observer": True, "data": "state"}, "so it has no data"),
+        ({"cluster": "file:///x", "observer": True, "listen": "127.0.0.1:0"}, "so it has no listen"),
+        ({"cluster": "file:///x", "observer": True, "group_max_size": 5}, "so it has no group_max_size"),
+    ],
+)
+def test_bad_arguments_of_a_cluster_are_named(arguments: Any, message: str) -> None:
+    with pytest.raises(StartError, match=message):
+        Coordinator(**arguments)
+
+
+def imported_by_a_single_node() -> set[str]:
+    program = (
+        "import asyncio, sys, callboard\n"
+        "async def main():\n"
+        "    async with callboard.Coordinator(listen='127.0.0.1:0') as c, c.member('g', resources={'jobs': 1}) as m:\n"
+        "        await (await m.next_assignment()).shards[0].commit(1)\n"
+        "        await c.groups(); await c.topics()\n"
+        "asyncio.run(main())\n"
+        "print(*sys.modules)\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=DEADLINE_S
+    )
+    return set(result.stdout.split())
+
+
+def test_single_node_imports_nothing_of_clusters() -> None:
+    imported = imported_by_a_single_node()
+    assert "callboard.runtime.embed.node_requests" in imported
+    of_clusters = {name for name in imported if name.startswith("callboard.runtime.cluster")}
+    assert of_clusters == set()
+    assert "callboard.runtime.embed.cluster_part" not in imported

@@ -1,0 +1,141 @@
+"""The kinds of faults, each with the cluster that it happens to."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from cluster.cluster_server_helpers import ClusterServer, cluster_of, running
+from cluster.object_server import CREDENTIALS, ObjectServer
+from cluster.postgres_server import PostgresServer
+from cluster.slow_network import SlowNetwork
+
+from .campaign import Campaign, Fault
+from .cut_network import LINKS, STORE, CutNetwork
+
+NODES = 3
+ZOMBIE_S = 1.0
+"""How long a server that was stopped or cut off stays so after the others have taken over."""
+S3_DELAY_S = 0.025
+
+Servers = Sequence[ClusterServer]
+Started = tuple[Campaign, Fault]
+Kind = Callable[[Path], AbstractAsyncContextManager[Started]]
+
+
+@asynccontextmanager
+async def on_postgres(folder: Path, fault_of: Callable[[Servers, PostgresServer], Fault]) -> AsyncIterator[Started]:
+    with PostgresServer() as postgres, cluster_of(NODES, folder, postgres.url()) as servers:
+        async with Campaign(servers, postgres.url()) as campaign:
+            yield campaign, fault_of(servers, postgres)
+
+
+@asynccontextmanager
+async def on_objects(folder: Path, fault_of: Callable[[Servers], Fault]) -> AsyncIterator[Started]:
+    """A bucket that takes 25 ms longer for each request."""
+    os.environ.update(CREDENTIALS)
+    async with AsyncExitStack() as stack:
+        objects = stack.enter_context(ObjectServer())
+        network = await stack.enter_async_context(SlowNetwork(objects.port).running())
+        network.delay_s = S3_DELAY_S
+        url = objects.url(port=network.port)
+        servers = await asyncio.to_thread(stack.enter_context, cluster_of(NODES, folder, url))
+        campaign = await stack.enter_async_context(Campaign(servers, objects.url()))
+        yield campaign, fault_of(servers)
+
+
+@asynccontextmanager
+async def on_cut_network(folder: Path) -> AsyncIterator[Started]:
+    network = CutNetwork()
+    with (
+        network.running(NODES),
+        PostgresServer({"listen_addresses": "*"}, network.addresses) as postgres,
+        running([_in_namespace(network, number, folder, postgres) for number in range(NODES)]) as servers,
+    ):
+        async with Campaign(servers, postgres.url()) as campaign:
+            yield campaign, cut_off(servers, network)
+
+
+def _in_namespace(network: CutNetwork, number: int, folder: Path, postgres: PostgresServer) -> ClusterServer:
+    url = postgres.url(host=network.here(number, STORE))
+    host = network.there(number, LINKS[1])
+    return ClusterServer(folder, url, f"n{number + 1}", host, network.command(number))
+
+
+def killed(servers: Servers, *_: object) -> Fault:
+    """``kill -9``."""
+
+    async def begin(number: int) -> None:
+        servers[number % NODES].send(signal.SIGKILL)
+
+    async def end(number: int) -> None:
+        await asyncio.to_thread(servers[number % NODES].start)
+
+    return Fault(lambda number: servers[number % NODES], begin, end)
+
+
+def stopped(servers: Servers, *_: object) -> Fault:
+    """SIGSTOP, and SIGCONT some time after the others have taken over."""
+
+    async def begin(number: int) -> None:
+        servers[number % NODES].send(signal.SIGSTOP)
+
+    async def end(number: int) -> None:
+        await asyncio.sleep(ZOMBIE_S)
+        servers[number % NODES].send(signal.SIGCONT)
+
+    return Fault(lambda number: servers[number % NODES], begin, end, has_zombie=True)
+
+
+def cut_off(servers: Servers, network: CutNetwork) -> Fault:
+    """A server that cannot reach the store, but clients, and one that can reach nobody, in turns."""
+
+    async def begin(number: int) -> None:
+        links = LINKS if number % 2 else (STORE,)
+        await asyncio.to_thread(network.cut, number % NODES, links)
+
+    async def end(number: int) -> None:
+        await asyncio.sleep(ZOMBIE_S)
+        await asyncio.to_thread(network.mend, number % NODES)
+
+    return Fault(lambda number: servers[number % NODES], begin, end, has_zombie=True)
+
+
+def drained(servers: Servers, *_: object) -> Fault:
+    """SIGTERM, and another start: a step of a rolling restart."""
+
+    async def begin(number: int) -> None:
+        servers[number % NODES].send(signal.SIGTERM)
+
+    async def end(number: int) -> None:
+        assert await asyncio.to_thread(servers[number % NODES].wait) == 0
+        await asyncio.to_thread(servers[number % NODES].start)
+
+    return Fault(lambda number: servers[number % NODES], begin, end)
+
+
+def crashed(_: Servers, postgres: PostgresServer) -> Fault:
+    """``kill -9`` of all processes of PostgreSQL, and another start."""
+
+    async def begin(number: int) -> None:
+        await asyncio.to_thread(postgres.crash)
+        await asyncio.to_thread(postgres.start)
+
+    async def end(number: int) -> None:
+        """It has started again."""
+
+    return Fault(lambda number: None, begin, end)
+
+
+KINDS: dict[str, Kind] = {
+    "kill": lambda folder: on_postgres(folder, killed),
+    "stop": lambda folder: on_postgres(folder, stopped),
+    "cut": on_cut_network,
+    "crash": lambda folder: on_postgres(folder, crashed),
+    "drain": lambda folder: on_postgres(folder, drained),
+    "kill-on-s3": lambda folder: on_objects(folder, killed),
+}
