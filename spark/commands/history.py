@@ -23,7 +23,7 @@ from ...runtime.cli.options import DataFolder, Groups, Reason
 from ...runtime.cli.server_options import DEFAULT_SERVER, Bootstrap, TimeoutS
 from ...runtime.client.errors import ClientError
 from ...runtime.common.printing import print_error, print_hint, print_json, print_line
-from ...runtime.settings.table import parse_address
+from ...runtime.settings.address import parse_address
 from ..output import AsCsv, AsJson, Output, SafeCsv, check_output, output_frame
 from ..session import session
 from ..time_options import parse_time
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from ..history.restore import RestoreStep
     from ..history.table import HistoryTable
 
+TableLocation = Annotated[
+    str, typer.Option("--table", metavar="TABLE", help="A table made by history keep, or the URL of a copy.")
+]
 NotInTable = Annotated[
     Path | None, typer.Option("--data", metavar="DIR", help="The data folder, to add records not in the table yet.")
 ]
@@ -61,6 +64,7 @@ def keep_history(
     """Copy the records of closed segments to a table, each exactly once. From then on compaction waits for it."""
     from ...runtime.disk.disk import Disk
     from ..history.keep import check_table, keep, log_partition_folders, nothing_new
+    from ..history.snapshot import take_snapshot
 
     log_partition_folders(data.absolute())  # validated before Spark starts, which takes seconds
     check_table(data.absolute(), table, Disk())
@@ -68,6 +72,8 @@ def keep_history(
     if result is None:
         with session("callboard history keep", master) as spark:
             result = keep(spark, data, table, format, report_progress=print_hint)
+            if snapshot := take_snapshot(spark, table, data):
+                print_hint(f"snapshot of {snapshot.day}: {format_count(snapshot.records, 'record')}")
     if as_json:
         fields = result._asdict()
         print_json({"troubles" if name == "problems" else name: value for name, value in fields.items()})
@@ -146,7 +152,7 @@ def show_status(data: DataFolder, as_json: AsJson = False) -> None:
 
 @app.command("as-of", short_help="Show all offsets as they were at a time.")
 def show_as_of(
-    table: TablePath,
+    table: TableLocation,
     at: Annotated[str, typer.Option("--at", metavar="ISO|7d", help="The time, or an age; UTC without a zone.")],
     group: Groups = None,
     data: NotInTable = None,
@@ -157,11 +163,11 @@ def show_as_of(
     master: Master = None,
 ) -> None:
     """Show the offsets of a group, or of all groups, as they were at a time, with the owners of the partitions."""
+    from ..history.remote import open_table
     from ..history.states import as_of
-    from ..history.table import HistoryTable
 
     check_output(output, as_json, as_csv, safe_csv)
-    time, history_table = parse_time("--at", at, datetime.now(UTC)), HistoryTable.open(table)
+    time, history_table = parse_time("--at", at, datetime.now(UTC)), open_table(table)
     warn_of_limits(history_table, time, data)
     with (
         session("callboard history as-of", master) as spark,
@@ -173,7 +179,7 @@ def show_as_of(
 
 @app.command("diff")
 def show_diff(
-    table: TablePath,
+    table: TableLocation,
     since: Annotated[str, typer.Option("--since", metavar="ISO|7d", help="The first time, or an age.")],
     until: Annotated[str, typer.Option("--until", metavar="ISO|7d", help="The second time; 0s is now.")] = "0s",
     group: Groups = None,
@@ -185,11 +191,11 @@ def show_diff(
     master: Master = None,
 ) -> None:
     """Show the offsets that differ between two times."""
+    from ..history.remote import open_table
     from ..history.states import diff
-    from ..history.table import HistoryTable
 
     check_output(output, as_json, as_csv, safe_csv)
-    now, history_table = datetime.now(UTC), HistoryTable.open(table)
+    now, history_table = datetime.now(UTC), open_table(table)
     before, after = parse_time("--since", since, now), parse_time("--until", until, now)
     warn_of_limits(history_table, before, data)
     with (

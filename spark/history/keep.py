@@ -11,6 +11,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -47,6 +48,8 @@ from .table import (
     HistoryProgress,
     HistoryTable,
     TableInfo,
+    parse_day,
+    refuse_url,
 )
 
 HISTORY_KINDS = frozenset({"offset", "group", "marker", "unknown", "damage"})
@@ -81,7 +84,7 @@ class RangeCheck(NamedTuple):
     problem: str | None
 
 
-class _ValidRange(NamedTuple):
+class ValidRange(NamedTuple):
     """A range without damage, and its number of records."""
 
     range: KeepRange
@@ -131,7 +134,7 @@ def keep(
         ranges, problems = _new_ranges(disk, folders, progress)
         checks = _check_ranges(spark, ranges, report_progress) if ranges else []
         valid = [
-            _ValidRange(keep_range._replace(end=check.end), check.records)
+            ValidRange(keep_range._replace(end=check.end), check.records)
             for keep_range, check in zip(ranges, checks, strict=True)
             if check.end > keep_range.first
         ]
@@ -140,6 +143,7 @@ def keep(
             report_progress(f"writing {records:,} records of {len(valid)} log partitions")
             _write_and_verify(spark, history_table, valid)
             progress = _next_progress(disk, progress, valid, clock_ms())
+            progress = without_changed_snapshots(history_table, progress, valid)
             history_table.commit(progress, [_commit_entry(valid_range) for valid_range in valid])
         write_history_mark(
             disk, data, HistoryMark(str(history_table.path), history_table.info.table_id, progress.taken_to)
@@ -179,6 +183,7 @@ def log_partition_folders(data: Path) -> dict[int, Path]:
 
 def check_table(data: Path, path: Path, disk: Disk) -> None:
     """Raise StartError if the history of this data folder cannot be written to this table."""
+    refuse_url(path)
     mark = read_history_mark(disk, data)
     if not (path / FOLDER / INFO_NAME).exists():
         if mark is not None and path.absolute() != Path(mark.table):
@@ -304,7 +309,7 @@ def check_range(keep_range: KeepRange) -> RangeCheck:
 # Write ---------------------------------------------------------------------------------------------------------------
 
 
-def _write_and_verify(spark: SparkSession, table: HistoryTable, valid: Sequence[_ValidRange]) -> None:
+def _write_and_verify(spark: SparkSession, table: HistoryTable, valid: Sequence[ValidRange]) -> None:
     """Write the rows, sync them, and verify that each record is there exactly once. Raises OSError if not."""
     non_empty = [valid_range for valid_range in valid if valid_range.records]
     if not non_empty:
@@ -347,7 +352,7 @@ def _with_table_columns(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*batch.columns, days, firsts], names=[*batch.schema.names, DAY, FROM_OFFSET])
 
 
-def _next_progress(disk: Disk, progress: HistoryProgress, valid: Sequence[_ValidRange], now_ms: int) -> HistoryProgress:
+def _next_progress(disk: Disk, progress: HistoryProgress, valid: Sequence[ValidRange], now_ms: int) -> HistoryProgress:
     taken_to = {**progress.taken_to, **{keep_range.log_partition: keep_range.end for keep_range, _ in valid}}
     complete_since_ms = _complete_since_ms(disk, progress, valid)
     return progress._replace(
@@ -355,14 +360,25 @@ def _next_progress(disk: Disk, progress: HistoryProgress, valid: Sequence[_Valid
     )
 
 
-def _complete_since_ms(disk: Disk, progress: HistoryProgress, valid: Sequence[_ValidRange]) -> int:
+def without_changed_snapshots(
+    table: HistoryTable, progress: HistoryProgress, valid: Sequence[ValidRange]
+) -> HistoryProgress:
+    """Without the snapshots of days that got records, or later ones: a clock went back. Without all for no day."""
+    firsts = {keep_range.log_partition: keep_range.first for keep_range, _ in valid}
+    days = [parse_day(day) for day, number, first in table.row_folders() if firsts.get(number) == first]
+    first_day = min((day or date.min for day in days), default=date.max)
+    unchanged = (snapshot for snapshot in progress.snapshots if date.fromisoformat(snapshot.day) < first_day)
+    return progress._replace(snapshots=tuple(unchanged))
+
+
+def _complete_since_ms(disk: Disk, progress: HistoryProgress, valid: Sequence[ValidRange]) -> int:
     """The time of the last compaction that removed records before they were copied."""
     manifests = ((keep_range.first, log_files(disk, keep_range.folder).manifest) for keep_range, _ in valid)
     gaps = [manifest.created_ms for first, manifest in manifests if manifest.clean_end > first]
     return max([progress.complete_since_ms, *gaps])
 
 
-def _commit_entry(valid: _ValidRange) -> dict[str, int]:
+def _commit_entry(valid: ValidRange) -> dict[str, int]:
     number, _, first, end, _ = valid.range
     return {"log_partition": number, "first": first, "end": end, "records": valid.records}
 

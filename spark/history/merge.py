@@ -30,6 +30,7 @@ from .table import (
     HistoryProgress,
     HistoryTable,
     ReplacedFolder,
+    parse_day,
 )
 
 GRACE_MS = 3_600_000
@@ -94,21 +95,16 @@ def _remove_replaced(table: HistoryTable, progress: HistoryProgress, now_ms: int
 
 
 def _due_slices(table: HistoryTable, progress: HistoryProgress, today: date) -> dict[_Slice, list[int]]:
-    """The first offsets of the folders of each day and log partition that have several."""
+    """The first offsets of the folders of each day and log partition that have several.
+
+    Records without a valid time have no day, and are never merged.
+    """
     replaced = {(folder.day, folder.log_partition, folder.from_offset) for folder in progress.replaced}
     slices: dict[_Slice, list[int]] = {}
     for day, log_partition, first in table.row_folders():
-        if (day, log_partition, first) not in replaced and _is_before(day, today):
+        if (day, log_partition, first) not in replaced and (parse_day(day) or today) < today:
             slices.setdefault(_Slice(day, log_partition), []).append(first)
     return {part: firsts for part, firsts in slices.items() if len(firsts) >= FOLDERS_MIN}
-
-
-def _is_before(day: str, today: date) -> bool:
-    """Records without a valid time have no day, and are never merged."""
-    try:
-        return date.fromisoformat(day) < today
-    except ValueError:
-        return False
 
 
 def _write(spark: SparkSession, table: HistoryTable, due: Mapping[_Slice, list[int]], number: int) -> int:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from ...runtime.common.errors import StartError
@@ -24,7 +24,8 @@ from ..options import Options
 from ..scan import PartitionScan
 from ..tasks import freeze_gc_once
 from .keep import HISTORY_KINDS, log_partition_folders
-from .table import DAY, HistoryTable
+from .remote import open_table
+from .table import DAY, HistoryTable, Snapshot
 
 KEY_COLUMNS = ("group", "topic", "partition")
 VALUE_COLUMNS = ("offset", "leader_epoch", "metadata", "commit_timestamp", "expire_timestamp")
@@ -48,10 +49,10 @@ def as_of(
     """The committed offsets at a time, of some groups or of all; columns as in ``AS_OF_COLUMNS``.
 
     ``at``: a datetime with a zone, or ms since 1970. ``data``: the data folder, to include the records that are not in
-    the table yet. Raises StartError if a folder is not as expected.
+    the table yet. ``table``: a folder, or the URL of a copy. Raises StartError if a folder is not as expected.
     """
-    history_table = table if isinstance(table, HistoryTable) else HistoryTable.open(table)
-    return committed_state(until(records(spark, history_table, data), at), groups)
+    history_table = open_table(table)
+    return committed_state(_records_until(spark, history_table, at, data), groups)
 
 
 def diff(
@@ -67,11 +68,10 @@ def diff(
 
     ``change``: new, gone, forward, back, or again for the same offset committed again. Other arguments as ``as_of``.
     """
-    history_table = table if isinstance(table, HistoryTable) else HistoryTable.open(table)
-    rows = records(spark, history_table, data)
+    history_table = open_table(table)
     names = ("offset", "timestamp", "owner", "log_offset")
     first, second = (
-        committed_state(until(rows, at), groups).select(
+        committed_state(_records_until(spark, history_table, at, data), groups).select(
             *KEY_COLUMNS, *(F.col(name).alias(f"{side}_{name}") for name in names)
         )
         for side, at in (("before", before), ("after", after))
@@ -102,20 +102,28 @@ def damaged_files(
     return sorted({row.notice.partition(": ")[0] for row in rows.select("notice").collect()})
 
 
-def records(spark: SparkSession, table: HistoryTable, data: str | Path | None = None) -> DataFrame:
-    """The table's records, and with ``data`` those that are not in it yet; columns as in the data source."""
-    rows = table.rows(spark)
+def records(
+    spark: SparkSession, table: HistoryTable, data: str | Path | None = None, after: Snapshot | None = None
+) -> DataFrame:
+    """The table's records, and with ``data`` those that are not in it yet; columns as in the data source.
+
+    ``after``: this snapshot instead of the records of its day and earlier ones.
+    """
+    rows = table.rows(spark, after)
+    if after:
+        rows = rows.unionByName(table.snapshot_rows(spark, after))
     return rows if data is None else rows.unionByName(_records_not_in_table(spark, table, Path(data).absolute()))
 
 
-def until(rows: DataFrame, at: datetime | int) -> DataFrame:
-    """The records up to a time. Records whose timestamp is out of range (null) count as older."""
+def _records_until(spark: SparkSession, table: HistoryTable, at: datetime | int, data: str | Path | None) -> DataFrame:
+    """The records that decide the state at a time. Those whose timestamp is out of range (null) count as older."""
     time = at if isinstance(at, datetime) else datetime.fromtimestamp(at / 1000, UTC)
     if time.tzinfo is None:
         raise ValueError(f"{time}: found a time without a zone, expected one with it, as in datetime(..., tzinfo=UTC)")
+    day = time.astimezone(UTC).date()
+    rows = records(spark, table, data, table.progress().snapshot_before(day))
     limit = F.timestamp_millis(F.lit(int(time.timestamp() * 1000)))
-    day = F.lit(time.astimezone(UTC).date())
-    is_before = (F.col("timestamp") <= limit) & (F.col(DAY) <= day)
+    is_before = (F.col("timestamp") <= limit) & (F.col(DAY) <= F.lit(day))
     return rows.where(F.col("timestamp").isNull() | is_before)
 
 
@@ -135,28 +143,37 @@ def committed_state(rows: DataFrame, groups: Collection[str] | None = None) -> D
 def effective_offsets(rows: DataFrame) -> DataFrame:
     """The offset records, with tombstones, except those of aborted or open transactions."""
     offsets = rows.where(F.col("kind") == "offset")
-    is_pending = F.col("transactional") & ~F.col("tombstone")
-    pending = _committed(offsets.where(is_pending), rows)
-    return offsets.where(~is_pending).select(*COMMIT_COLUMNS).unionByName(pending.select(*COMMIT_COLUMNS))
+    committed = ended_transactions(offsets.where(is_in_transaction()), rows).where("ended")
+    return offsets.where(~is_in_transaction()).select(*COMMIT_COLUMNS).unionByName(committed.select(*COMMIT_COLUMNS))
 
 
-def _committed(pending: DataFrame, rows: DataFrame) -> DataFrame:
-    """The transactional offsets whose transaction was committed, by the next marker of their producer."""
+def is_in_transaction() -> Column:
+    """Whether an offset is effective only once its transaction is committed."""
+    return F.col("transactional") & ~F.col("tombstone")
+
+
+def ended_transactions(pending: DataFrame, rows: DataFrame) -> DataFrame:
+    """The offsets in transactions with ``ended``: whether the next marker commits them, or null without a marker."""
     markers = rows.where(F.col("kind") == "marker")
     later = Window.partitionBy("log_partition", "producer_id").orderBy("log_offset")
     later = later.rowsBetween(Window.currentRow, Window.unboundedFollowing)
     combined = pending.unionByName(markers).withColumn("ended", F.first("committed", ignorenulls=True).over(later))
-    return combined.where((F.col("kind") == "offset") & F.col("ended"))
+    return combined.where(F.col("kind") == "offset")
+
+
+def group_offsets(offsets: DataFrame, groups: DataFrame) -> DataFrame:
+    """The offsets with ``group_offset``: the log offset of the last group record before each."""
+    by_offset = Window.partitionBy("log_partition", "group").orderBy("log_offset")
+    by_offset = by_offset.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    records = groups.select("log_partition", "group", "log_offset", F.col("log_offset").alias("group_offset"))
+    combined = offsets.unionByName(records, allowMissingColumns=True)
+    joined = combined.withColumn("group_offset", F.last("group_offset", ignorenulls=True).over(by_offset))
+    return joined.where(F.col("topic").isNotNull())
 
 
 def _add_owners(offsets: DataFrame, groups: DataFrame) -> DataFrame:
     """Add each offset's owner according to the last group record before it."""
-    by_offset = Window.partitionBy("log_partition", "group").orderBy("log_offset")
-    by_offset = by_offset.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    group_offsets = groups.select("log_partition", "group", "log_offset", F.col("log_offset").alias("group_offset"))
-    combined = offsets.unionByName(group_offsets, allowMissingColumns=True)
-    joined = combined.withColumn("group_offset", F.last("group_offset", ignorenulls=True).over(by_offset))
-    return joined.where(F.col("topic").isNotNull()).join(
+    return group_offsets(offsets, groups).join(
         owners(groups), ["log_partition", "group_offset", "topic", "partition"], "left"
     )
 

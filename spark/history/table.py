@@ -5,6 +5,7 @@
     TABLE/day=2026-11-21/log_partition=7/from_offset=1200/part-....parquet
     TABLE/_callboard/table.json                    the cluster's id, the format, the table's id
     TABLE/_callboard/commits/%020d.json            the end offset of each log partition; the newest file is valid
+    TABLE/_callboard/snapshots/2026-11-21-12/      the records that matter after that day, see snapshot.py
     TABLE/_callboard/changes.jsonl                 restores from the table: what, by whom and why
     TABLE/_callboard/lock                          held by the writer
 
@@ -22,10 +23,11 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 
 from ...runtime.common.errors import StartError
@@ -46,7 +48,12 @@ PARTITION_COLUMNS = (DAY, LOG_PARTITION, FROM_OFFSET)
 PLAIN_FORMATS = ("parquet", "orc", "json")
 """Formats without metadata of their own. Others (delta, iceberg) need jars in the session, and store their schema."""
 
+PLAIN_SCHEMA = (
+    f"{spark_schema([name for name in ALL_COLUMNS if name != LOG_PARTITION])}, {DAY} date, {LOG_PARTITION} int,"
+    f" {FROM_OFFSET} bigint"
+)
 _COMMIT = re.compile(r"(\d{20})\.json")
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _STAGING = ".spark-staging-"
 _ROW_FOLDERS = "/".join(f"{name}=*" for name in PARTITION_COLUMNS)
 
@@ -73,12 +80,20 @@ class ReplacedFolder(NamedTuple):
         return f"{DAY}={self.day}/{LOG_PARTITION}={self.log_partition}/{FROM_OFFSET}={self.from_offset}"
 
 
+class Snapshot(NamedTuple):
+    """The state at the end of a day (UTC, ISO 8601). ``number``: the commit that made it."""
+
+    day: str
+    number: int
+    records: int
+
+
 class HistoryProgress(NamedTuple):
     """The state after a commit. ``taken_to``: for each log partition the first offset that is not in the table.
 
     ``number`` counts the commits. ``complete_since_ms``: the history is complete from this time on, in ms since 1970;
     compaction had removed records that were superseded earlier. 0 if it is complete from the beginning. ``replaced``:
-    folders that merges have replaced, and that still exist.
+    folders that merges have replaced, and that still exist. ``snapshots``: by day.
     """
 
     number: int
@@ -86,6 +101,12 @@ class HistoryProgress(NamedTuple):
     complete_since_ms: int
     at_ms: int
     replaced: tuple[ReplacedFolder, ...] = ()
+    snapshots: tuple[Snapshot, ...] = ()
+
+    def snapshot_before(self, day: date) -> Snapshot | None:
+        """The last snapshot of a day before this one."""
+        earlier = [snapshot for snapshot in self.snapshots if date.fromisoformat(snapshot.day) < day]
+        return earlier[-1] if earlier else None
 
 
 NO_PROGRESS = HistoryProgress(0, {}, 0, 0)
@@ -101,22 +122,16 @@ class HistoryTable:
 
     @classmethod
     def open(cls, path: str | Path, disk: Disk | None = None) -> HistoryTable:
-        """Raises StartError if there is no table, or one of a newer version."""
+        """Raises StartError if there is no table, one of a newer version, or for a URL."""
+        refuse_url(path)
         path = Path(path).absolute()
         disk = disk or disk_like(path)
-        file = path / FOLDER / INFO_NAME
-        try:
-            fields = _read(disk, file)
-        except FileNotFoundError:
-            raise StartError(
-                f"{path}: found no history ({FOLDER}/{INFO_NAME} is missing), expected a table made by callboard"
-                " history keep; check the path"
-            ) from None
-        return cls(path, _parsed(file, TableInfo, fields), disk)
+        return cls(path, read_info(path, disk, str(path)), disk)
 
     @classmethod
     def create(cls, path: Path, info: TableInfo, disk: Disk) -> HistoryTable:
         """Create a table in a folder that is empty or does not exist. Raises StartError otherwise."""
+        refuse_url(path)
         path = path.absolute()
         if path.exists() and not path.is_dir():
             raise StartError(f"{path}: found a file, expected the folder of a table, or a new one; choose another")
@@ -157,6 +172,7 @@ class HistoryTable:
         try:
             fields["taken_to"] = {int(number): int(offset) for number, offset in fields["taken_to"].items()}
             fields["replaced"] = tuple(ReplacedFolder(*folder) for folder in fields.get("replaced", ()))
+            fields["snapshots"] = tuple(Snapshot(*snapshot) for snapshot in fields.get("snapshots", ()))
         except (KeyError, ValueError, AttributeError, TypeError) as error:
             raise StartError(f"{file}: found no commit of a history ({error!r}); restore a copy of this file") from None
         progress: HistoryProgress = _parsed(file, HistoryProgress, fields)
@@ -172,11 +188,11 @@ class HistoryTable:
         fields = {**progress._asdict(), "taken_to": taken_to, "took": added}
         _write(self._disk, self._commits / f"{progress.number:020d}.json", fields)
 
-    def rows(self, spark: SparkSession) -> DataFrame:
-        """The committed records, with the data source's columns and ``day``."""
+    def rows(self, spark: SparkSession, after: Snapshot | None = None) -> DataFrame:
+        """The committed records, with the data source's columns and ``day``. ``after``: only those of later days."""
         progress = self.progress()
         taken_to = progress.taken_to
-        frame = self._read_all(spark)
+        frame = self._read_all(spark) if after is None else self._read_days_after(spark, after.day)
         if not taken_to:
             return frame.select(*ALL_COLUMNS, DAY).where(F.lit(False))
         pairs: list[Column] = [F.lit(number).cast("long") for pair in sorted(taken_to.items()) for number in pair]
@@ -188,12 +204,33 @@ class HistoryTable:
             frame = frame.where(~F.coalesce(F.concat_ws("/", *texts).isin(replaced), F.lit(False)))
         return frame.select(*ALL_COLUMNS, DAY)
 
+    def snapshot_rows(self, spark: SparkSession, snapshot: Snapshot) -> DataFrame:
+        """The records of a snapshot; columns as in ``rows``."""
+        schema = f"{spark_schema(list(ALL_COLUMNS))}, {DAY} date"
+        return spark.read.schema(schema).parquet(str(self.snapshot_path(snapshot)))
+
+    def snapshot_path(self, snapshot: Snapshot) -> Path:
+        return self._snapshots / f"{snapshot.day}-{snapshot.number}"
+
     def _read_all(self, spark: SparkSession) -> DataFrame:
+        return self._reader(spark).load(str(self.path))
+
+    def _read_days_after(self, spark: SparkSession, day: str) -> DataFrame:
+        """Of formats without metadata of their own, the folders of earlier days are not even listed."""
+        if self.info.format not in PLAIN_FORMATS:
+            return self._read_all(spark).where(F.col(DAY) > F.lit(day).cast("date"))
+        paths = [str(self.path / f"{DAY}={name}") for name in self.days() if name > day]
+        if not paths:
+            return spark.createDataFrame([], PLAIN_SCHEMA)
+        return self._reader(spark).option("basePath", str(self.path)).load(paths)
+
+    def _reader(self, spark: SparkSession) -> DataFrameReader:
         reader = spark.read.format(self.info.format)
-        if self.info.format in PLAIN_FORMATS:
-            names = [name for name in ALL_COLUMNS if name != LOG_PARTITION]
-            reader = reader.schema(f"{spark_schema(names)}, {DAY} date, {LOG_PARTITION} int, {FROM_OFFSET} bigint")
-        return reader.load(str(self.path))
+        return reader.schema(PLAIN_SCHEMA) if self.info.format in PLAIN_FORMATS else reader
+
+    def days(self) -> list[str]:
+        """The days with rows, also with uncommitted ones, as they are in the names of folders."""
+        return sorted(path.name.partition("=")[2] for path in self.path.glob(f"{DAY}=*"))
 
     def count_rows(self, spark: SparkSession, firsts: dict[int, int]) -> dict[int, tuple[int, int]]:
         """The rows that were written from an offset of each log partition on: (records, distinct offsets)."""
@@ -237,6 +274,7 @@ class HistoryTable:
         leftovers = list(self.path.glob(f"{_STAGING}*"))
         if self.info.format in PLAIN_FORMATS:
             leftovers += (path for path in self.path.glob(_ROW_FOLDERS) if not _is_covered(path, progress))
+        leftovers += (path for path in self._snapshots.glob("*-*") if _snapshot_number(path) > progress.number)
         for path in leftovers:
             with suppress(FileNotFoundError):
                 shutil.rmtree(path)
@@ -244,6 +282,45 @@ class HistoryTable:
     @property
     def _commits(self) -> Path:
         return self.path / FOLDER / "commits"
+
+    @property
+    def _snapshots(self) -> Path:
+        return self.path / FOLDER / "snapshots"
+
+
+def refuse_url(path: str | Path) -> None:
+    """Raise StartError for a URL, also one that was made a Path."""
+    if _URL.match(str(path)):
+        raise StartError(
+            f"{path}: found a URL, expected a local or shared folder; copy the table to the object store, and give the"
+            " URL to as-of or diff"
+        )
+
+
+def read_info(path: Path, disk: Disk, name: str) -> TableInfo:
+    """The identity of the table in a folder, which errors call ``name``. Raises StartError if there is no table."""
+    file = path / FOLDER / INFO_NAME
+    try:
+        fields = _read(disk, file)
+    except FileNotFoundError:
+        raise StartError(
+            f"{name}: found no history ({FOLDER}/{INFO_NAME} is missing), expected a table made by callboard history"
+            " keep; check the path"
+        ) from None
+    info: TableInfo = _parsed(file, TableInfo, fields)
+    return info
+
+
+def parse_day(text: str) -> date | None:
+    """The day in a folder's name; None for records without a valid time, which have no day."""
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def _snapshot_number(path: Path) -> int:
+    return int(path.name.rpartition("-")[2])
 
 
 def _is_covered(path: Path, progress: HistoryProgress) -> bool:

@@ -23,7 +23,7 @@ from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.compaction.history import remove_history_mark
 from callboard.runtime.log.reading.partition_reader import live_offsets, partition_folders
-from callboard.runtime.settings.table import parse_address
+from callboard.runtime.settings.address import parse_address
 from callboard.spark.commands import history as commands
 from callboard.spark.history import HistoryTable, keep
 from callboard.spark.history.changes import Change, OffsetChange, read_changes, record_end, record_start

@@ -7,13 +7,16 @@ import io
 import json
 import random
 import shutil
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
 import pytest
 from history_helpers import START_MS, WrittenLog, commit, end, generation
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from callboard.actors.ports import Entry
 from callboard.actors.records import GroupRecord, MarkerRecord, OffsetRecord, PendingOffsetRecord
@@ -22,10 +25,11 @@ from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.manifest import log_files
 from callboard.runtime.log.reading.partition_reader import partition_folders, partition_of, read_partition
 from callboard.spark.commands import history as commands
-from callboard.spark.history import HistoryTable, as_of, diff, keep
+from callboard.spark.history import HistoryTable, as_of, diff, keep, take_snapshot
 from callboard.spark.history.states import AS_OF_COLUMNS, damaged_files
 
 HOUR_MS = 3_600_000
+HOURS = 400
 Key = tuple[str, str, int]
 
 
@@ -64,34 +68,40 @@ def table_of(written_log: WrittenLog) -> Path:
     return written_log.data.parent / "table"
 
 
-def offsets(frame: DataFrame) -> dict[str, tuple[int, str | None]]:
-    """By ``topic-partition``: the offset and the owner; fails if a key occurs twice."""
-    rows = frame.select("topic", "partition", "offset", "owner").collect()
-    offsets = {f"{row.topic}-{row.partition}": (row.offset, row.owner) for row in rows}
-    assert len(offsets) == len(rows)
-    return offsets
+STATES: Mapping[float, dict[str, tuple[int, str | None]]] = {
+    -1: {},
+    0.5: {"orders-0": (1, None)},
+    2: {"orders-0": (10, "one"), "orders-1": (20, "one")},
+    5.5: {"orders-0": (12, "two"), "orders-1": (15, "one")},
+    7.5: {"orders-0": (12, "two"), "orders-1": (15, "one")},
+    8: {"orders-0": (12, "two"), "orders-1": (15, "one"), "refunds-0": (100, None)},
+    10: {"orders-1": (15, "one"), "refunds-0": (100, None)},
+    12: {"orders-1": (15, None), "refunds-0": (100, None)},
+}
 
 
-@pytest.mark.parametrize(
-    ("hour", "expected"),
-    [
-        (-1, {}),
-        (0.5, {"orders-0": (1, None)}),
-        (2, {"orders-0": (10, "one"), "orders-1": (20, "one")}),
-        (5.5, {"orders-0": (12, "two"), "orders-1": (15, "one")}),
-        (7.5, {"orders-0": (12, "two"), "orders-1": (15, "one")}),
-        (8, {"orders-0": (12, "two"), "orders-1": (15, "one"), "refunds-0": (100, None)}),
-        (10, {"orders-1": (15, "one"), "refunds-0": (100, None)}),
-        (12, {"orders-1": (15, None), "refunds-0": (100, None)}),
-    ],
-)
-def test_as_of_returns_offsets_and_owners_at_time(
-    spark: SparkSession, written_log: WrittenLog, hour: float, expected: dict[str, Any]
-) -> None:
+def test_as_of_returns_offsets_and_owners_at_time(spark: SparkSession, written_log: WrittenLog) -> None:
     """With the data folder, since the last hours are in the open segment."""
-    frame = as_of(spark, table_of(written_log), at(hour), groups=["shop"], data=written_log.data)
-    assert offsets(frame) == expected
-    assert tuple(frame.columns) == AS_OF_COLUMNS
+    states = states_at(spark, table_of(written_log), STATES, groups=["shop"], data=written_log.data)
+    found = {
+        hour: {f"{topic}-{partition}": value for (_, topic, partition), value in state.items()}
+        for hour, state in states.items()
+    }
+    assert found == STATES
+
+
+def states_at(
+    spark: SparkSession, table: Path, hours: Iterable[float], **arguments: Any
+) -> dict[float, dict[Key, tuple[int, str | None]]]:
+    """The offset and owner of each key at each hour; fails if a key occurs twice. One job of Spark for all."""
+    states: dict[float, dict[Key, tuple[int, str | None]]] = {hour: {} for hour in hours}
+    frames = [as_of(spark, table, at(hour), **arguments).withColumn("hour", F.lit(float(hour))) for hour in states]
+    assert tuple(frames[0].columns) == (*AS_OF_COLUMNS, "hour")
+    for row in reduce(DataFrame.unionAll, frames).collect():
+        state, key = states[row.hour], (row.group, row.topic, row.partition)
+        assert key not in state
+        state[key] = row.offset, row.owner
+    return states
 
 
 def test_as_of_returns_all_columns_of_commit(spark: SparkSession, written_log: WrittenLog) -> None:
@@ -162,11 +172,11 @@ def owners_of(record: GroupRecord) -> dict[tuple[str, int], str]:
     return {("t", int(part)): member.member_id for member in members for part in member.member_id.split("-")}
 
 
-def test_as_of_equals_replay(spark: SparkSession, tmp_path: Path) -> None:
-    """Hundreds of random records, some of which are compacted after they were kept, at random times."""
-    chance = random.Random(11)
-    written, rounds, open_producers = WrittenLog(tmp_path / "data", segment_bytes=900), [], set()
-    for number in range(400):
+def random_rounds(chance: random.Random) -> list[tuple[int, list[Entry]]]:
+    """Hundreds of random records of three groups in two log partitions, one an hour."""
+    rounds: list[tuple[int, list[Entry]]] = []
+    open_producers: set[tuple[int, int]] = set()
+    for number in range(HOURS):
         group = chance.choice(("a", "b", "c"))
         record: Any = commit(group, "t", chance.randrange(4), chance.choice((number, number, None)))
         kind = chance.random()
@@ -183,13 +193,21 @@ def test_as_of_equals_replay(spark: SparkSession, tmp_path: Path) -> None:
             open_producers.discard(ended_producer)
             rounds.append((at(number), [Entry(ended_producer[0], (end(ended_producer[1], chance.random() < 0.6),))]))
         rounds.append((at(number), [Entry("abc".index(group) % 2, (record,))]))
-    written.write(*rounds)
-    keep(spark, written.data, tmp_path / "table")
-    for hour in (0, chance.randrange(100), chance.randrange(100, 300), 399.5):
-        frame = as_of(spark, tmp_path / "table", at(hour), data=written.data)
-        rows = frame.select("group", "topic", "partition", "offset", "owner").collect()
-        assert {(row[0], row[1], row[2]): (row[3], row[4]) for row in rows} == replay(written.data, at(hour))
-        assert len(rows) == len(replay(written.data, at(hour)))
+    return rounds
+
+
+def test_as_of_equals_replay(spark: SparkSession, tmp_path: Path) -> None:
+    """At random times, without a snapshot and with two of which the second is made from the first."""
+    chance, table = random.Random(11), tmp_path / "table"
+    written = WrittenLog(tmp_path / "data", segment_bytes=900)
+    written.write(*random_rounds(chance))
+    keep(spark, written.data, table)
+    hours = [0, chance.randrange(80), 95, 245]  # the last two are some hours after the days of the snapshots
+    expected = {hour: replay(written.data, at(hour)) for hour in hours}
+    assert states_at(spark, table, hours, data=written.data) == expected
+    for clock_hour in (100, 250):
+        assert take_snapshot(spark, table, clock_ms=partial(at, clock_hour), records_min=1)
+    assert states_at(spark, table, [95, 245], data=written.data) == {hour: expected[hour] for hour in (95, 245)}
 
 
 # Commands ------------------------------------------------------------------------------------------------------------
