@@ -15,7 +15,7 @@ from functools import partial
 from heapq import heapreplace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .extra import require_extra
 
@@ -48,6 +48,14 @@ _SCHEMA = ", ".join(
 )
 
 
+class SparkJob(NamedTuple):
+    """``run`` is picklable. ``name``: of the partition, as in the report. ``size``: the bytes that it will read."""
+
+    run: Callable[[], CompactionReport]
+    name: str
+    size: int
+
+
 def compactor(
     master: str | None,
 ) -> Callable[[Sequence[CompactionJob], Mapping[Path, int], ReportProgress], Iterator[CompactionReport]]:
@@ -68,18 +76,27 @@ def compact(
     log is unchanged, or already compacted. The session ends with the work, since Spark's idle workers print warnings.
     """
     yield from (run(job) for job in jobs if not sizes[job.folder])
-    due = [job._replace(folder=job.folder.absolute()) for job in jobs if sizes[job.folder]]
-    if not due:
+    due = [
+        SparkJob(partial(run, job._replace(folder=job.folder.absolute())), job.folder.name, sizes[job.folder])
+        for job in jobs
+        if sizes[job.folder]
+    ]
+    yield from run_jobs(master, due, report_progress)
+
+
+def run_jobs(
+    master: str | None, jobs: Sequence[SparkJob], report_progress: ReportProgress
+) -> Iterator[CompactionReport]:
+    """Run jobs on Spark, and report them in their order."""
+    if not jobs:
         return
     try:
         with start_session(master) as spark:
-            yield from _run_on_spark(
-                spark, due, [sizes[job.folder] for job in jobs if sizes[job.folder]], report_progress
-            )
+            yield from _run_on_spark(spark, jobs, report_progress)
     except (PySparkException, Py4JError) as error:
         message = _one_line(error) if isinstance(error, PySparkException) else short_message(error)
         reason = f"Spark ended the job: {message}"
-        yield from (CompactionReport(job.folder.name, "failed", reason=f"{job.folder}: {reason}") for job in due)
+        yield from (CompactionReport(job.name, "failed", reason=f"{job.name}: {reason}") for job in jobs)
 
 
 def start_session(master: str | None) -> AbstractContextManager[SparkSession]:
@@ -88,10 +105,11 @@ def start_session(master: str | None) -> AbstractContextManager[SparkSession]:
 
 
 def _run_on_spark(
-    spark: SparkSession, jobs: Sequence[CompactionJob], sizes: Sequence[int], report_progress: ReportProgress
+    spark: SparkSession, jobs: Sequence[SparkJob], report_progress: ReportProgress
 ) -> Iterator[CompactionReport]:
+    sizes = [job.size for job in jobs]
     counter, tasks = _byte_counter(spark), assign_jobs_to_tasks(sizes)
-    task = _task(jobs, sizes, tasks, counter)
+    task = _task(jobs, tasks, counter)
     frame = spark.range(0, len(tasks), numPartitions=len(tasks)).mapInArrow(task, _SCHEMA)
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(frame.collect)
@@ -104,7 +122,7 @@ def _run_on_spark(
         rows = future.result()
     report_progress(sum(sizes) - reported)
     reports = {report.partition: report for report in map(_report, rows)}
-    yield from (reports[job.folder.name] for job in jobs)
+    yield from (reports[job.name] for job in jobs)
 
 
 def assign_jobs_to_tasks(sizes: Sequence[int]) -> list[list[int]]:
@@ -118,15 +136,15 @@ def assign_jobs_to_tasks(sizes: Sequence[int]) -> list[list[int]]:
 
 
 def _task(
-    jobs: Sequence[CompactionJob], sizes: Sequence[int], tasks: Sequence[Sequence[int]], counter: Any
+    jobs: Sequence[SparkJob], tasks: Sequence[Sequence[int]], counter: Any
 ) -> Callable[[Iterator[Any]], Iterator[Any]]:
     def task(batches: Iterator[Any]) -> Iterator[Any]:
         freeze_gc_once()
         for batch in batches:
             for index in chain.from_iterable(tasks[number] for number in batch.column(0).to_pylist()):
-                yield pa.RecordBatch.from_pylist([run(jobs[index])._asdict()])
+                yield pa.RecordBatch.from_pylist([jobs[index].run()._asdict()])
                 if counter is not None:
-                    counter.add(sizes[index])
+                    counter.add(jobs[index].size)
 
     return task
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,6 +56,13 @@ class RemoteDisk(Disk):
         self._sizes.update((str(path / info.base_name), info.size) for info in infos if info.type == FileType.File)
         return sorted(info.base_name for info in infos)
 
+    def files(self, path: Path) -> list[str]:
+        """The paths of all files in a folder and the folders in it, without those that Spark ignores."""
+        from pyarrow.fs import FileSelector, FileType
+
+        infos = self._filesystem.get_file_info(FileSelector(str(path), recursive=True, allow_not_found=True))
+        return sorted(info.path for info in infos if info.type == FileType.File and info.base_name[0] not in "._")
+
     def _file(self, fd: int) -> Any:
         if fd not in self._files:
             self._files[fd] = self._filesystem.open_input_file(self._paths[fd])
@@ -72,14 +80,19 @@ class LogLocation(NamedTuple):
         return self.folders.get(number)
 
     def partition_numbers(self, partitions: frozenset[int] | None, groups: frozenset[str] | None) -> list[int]:
-        """The selected partitions, in order. With a known count this includes partitions that have no records yet."""
-        count = self.partition_count
-        numbers = set(self.folders if count is None else range(count)) | self.folders.keys()
-        if partitions is not None:
-            numbers &= partitions
-        if groups is not None and count is not None:
-            numbers &= {partition_of(group, count) for group in groups}
-        return sorted(numbers)
+        return partition_numbers(self.folders, self.partition_count, partitions, groups)
+
+
+def partition_numbers(
+    existing: Collection[int], count: int | None, partitions: frozenset[int] | None, groups: frozenset[str] | None
+) -> list[int]:
+    """The selected partitions, in order. With a known count this includes partitions that have no records yet."""
+    numbers = set(existing) | set(range(count or 0))
+    if partitions is not None:
+        numbers &= partitions
+    if groups is not None and count is not None:
+        numbers &= {partition_of(group, count) for group in groups}
+    return sorted(numbers)
 
 
 def find_log(path: str) -> LogLocation:
@@ -110,13 +123,18 @@ def find_log(path: str) -> LogLocation:
 
 def _open(path: str) -> tuple[Disk, Path]:
     local = _LOCAL.sub("", path, count=1)
-    if not _URL.match(local):
+    if not is_url(local):
         return Disk(), Path(local).absolute()
-    filesystem, inside = _filesystem(local)
+    filesystem, inside = filesystem_of(local)
     return RemoteDisk(filesystem), Path(inside)
 
 
-def _filesystem(url: str) -> tuple[Any, str]:
+def is_url(path: str) -> bool:
+    return bool(_URL.match(path))
+
+
+def filesystem_of(url: str) -> tuple[Any, str]:
+    """The file system of a URL, and the path in it. Raises ValueError if neither pyarrow nor fsspec can open it."""
     from pyarrow import ArrowInvalid
     from pyarrow.fs import FileSystem, FSSpecHandler, PyFileSystem
 

@@ -21,7 +21,7 @@ GROUPS = {"group": "string", **GROUP_COLUMNS, "log_partition": "int", "log_offse
 _NOT_FOUND = "DATA_SOURCE_NOT_FOUND"
 
 
-def read_offsets(spark: SparkSession, data: str | Path) -> DataFrame:
+def read_offsets(spark: SparkSession, data: str | Path | None = None, *, cluster: str = "") -> DataFrame:
     """The committed offsets in the data folder ``data``: the newest of each key, without deleted ones.
 
     The columns are those of ``OFFSETS``; -1 in the log means "none" and is null here. ``log_partition`` and
@@ -29,30 +29,37 @@ def read_offsets(spark: SparkSession, data: str | Path) -> DataFrame:
     the same path. While a server runs, commits of up to the last 0.25 s may be in its journal only and are missing
     here; after a clean stop nothing is missing.
 
+    ``cluster``: the URL of a cluster's store, instead of ``data``. Its nodes bring commits to segments every 10 s (in a
+    bucket every 60 s), which are read here.
+
     Raises FileNotFoundError if ``data`` is not a data folder. Damage in a file loses the records in it, as in a server,
     and the worker logs the file and byte; a compressed batch that cannot be read fails the action.
     """
-    return _live(spark, data, "offset", OFFSETS)
+    return _live(spark, data, cluster, "offset", OFFSETS)
 
 
-def read_groups(spark: SparkSession, data: str | Path) -> DataFrame:
+def read_groups(spark: SparkSession, data: str | Path | None = None, *, cluster: str = "") -> DataFrame:
     """The groups in the data folder ``data`` with their members; columns as in ``GROUPS``.
 
     A group that only commits offsets, and never had members, has no group record. Otherwise as ``read_offsets``.
     """
-    return _live(spark, data, "group", GROUPS)
+    return _live(spark, data, cluster, "group", GROUPS)
 
 
-def _live(spark: SparkSession, data: str | Path, kind: str, columns: dict[str, str]) -> DataFrame:
+def _live(spark: SparkSession, data: str | Path | None, cluster: str, kind: str, columns: dict[str, str]) -> DataFrame:
+    options = {"mode": LIVE, "kind": kind, "columns": ",".join(columns), "damage": PERMISSIVE}
+    if cluster:
+        return load(spark, None if data is None else str(data), options | {"cluster": cluster})
+    if data is None:
+        raise ValueError("found neither data nor cluster, expected a data folder or the URL of a cluster's store")
     path = str(data)
     if "://" not in path:
         path = str(Path(path).absolute())  # Spark's own working folder may differ
     find_log(path)
-    options = {"mode": LIVE, "kind": kind, "columns": ",".join(columns), "damage": PERMISSIVE}
     return load(spark, path, options)
 
 
-def load(spark: SparkSession, path: str, options: dict[str, str]) -> DataFrame:
+def load(spark: SparkSession, path: str | None, options: dict[str, str]) -> DataFrame:
     """A DataFrame of the data source. Registers the source if Spark does not find it, as in a checkout."""
     reader = spark.read.format(NAME).options(**options)
     try:

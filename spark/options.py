@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from ..runtime.cluster.engines import engine_of, without_password
+from ..runtime.common.errors import StartError
 from .columns import ALL_COLUMNS, ROW_KINDS
 
 RECORDS, LIVE = "records", "live"
@@ -26,7 +28,8 @@ class Options(NamedTuple):
     ``live``: only the newest record of each key, without deleted ones. ``since_ms``: only records from that time on, in
     ms since 1970. ``is_permissive``: damage becomes a row of kind ``damage`` instead of an error. ``rows_per_trigger``:
     log offsets for each batch of a stream, over all partitions. ``sends_files``: the driver reads the files and sends
-    them to the tasks.
+    them to the tasks. ``cluster``: the URL of the store of a cluster, which is read instead of a path; ``path`` then
+    shows it in messages.
     """
 
     path: str
@@ -40,6 +43,7 @@ class Options(NamedTuple):
     from_latest: bool = False
     rows_per_trigger: int | None = None
     sends_files: bool = False
+    cluster: str = ""
 
 
 def parse_options(options: Mapping[str, str]) -> Options:
@@ -48,11 +52,24 @@ def parse_options(options: Mapping[str, str]) -> Options:
     unknown = sorted(lower.keys() - _PARSERS.keys() - {"path"})
     if unknown:
         raise ValueError(f"unknown option '{unknown[0]}'; expected some of {', '.join(_PARSERS)}")
-    if not lower.get("path"):
-        raise ValueError(
-            "no path was given; expected .load(DIR) with a data folder, or with one of Kafka's log folders"
-        )
-    return Options(lower["path"], **dict(_PARSERS[name](text) for name, text in lower.items() if name != "path"))
+    fields = dict(_PARSERS[name](text) for name, text in lower.items() if name != "path")
+    return Options(_path(lower), **fields)
+
+
+def _path(lower: Mapping[str, str]) -> str:
+    path, cluster = lower.get("path", ""), lower.get("cluster", "")
+    if not cluster:
+        if not path:
+            raise ValueError(
+                "no path was given; expected .load(DIR) with a data folder, or with one of Kafka's log folders, or the"
+                " option cluster with the URL of a cluster's store"
+            )
+        return path
+    if path:
+        raise ValueError(f"found the path {path} and the option cluster; a cluster's log is in its store: use .load()")
+    if lower.get("files", SHARED).lower() != SHARED:
+        raise ValueError("files=driver is for folders: with the option cluster every worker opens the store")
+    return without_password(cluster)
 
 
 def _choice(field: str, name: str, no: str, yes: str) -> Callable[[str], tuple[str, Any]]:
@@ -115,6 +132,14 @@ def _rows(text: str) -> tuple[str, Any]:
     return "rows_per_trigger", int(text)
 
 
+def _cluster(text: str) -> tuple[str, Any]:
+    try:
+        engine_of(text)
+    except StartError as error:
+        raise ValueError(str(error)) from None
+    return "cluster", text
+
+
 _PARSERS: dict[str, Callable[[str], tuple[str, Any]]] = {
     "mode": _choice("live", "mode", RECORDS, LIVE),
     "partitions": _partitions,
@@ -125,5 +150,6 @@ _PARSERS: dict[str, Callable[[str], tuple[str, Any]]] = {
     "damage": _choice("is_permissive", "damage", FAILFAST, PERMISSIVE),
     "startingoffsets": _choice("from_latest", "startingOffsets", EARLIEST, LATEST),
     "rowspertrigger": _rows,
+    "cluster": _cluster,
     "files": _choice("sends_files", "files", SHARED, DRIVER),
 }

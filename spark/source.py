@@ -15,12 +15,13 @@ from pyspark.sql.types import StructType
 
 from ..runtime.disk.disk import file_size
 from ..runtime.log.manifest import log_files
+from .cluster_log import ClusterLog
 from .columns import spark_schema
 from .files import LogLocation, find_log
 from .options import Options, parse_options
 from .scan import PartitionScan
 from .sent_files import copy_partitions, refuse_large
-from .tasks import TASK_BYTES, distribute, freeze_gc_once, selected_partitions
+from .tasks import TASK_BYTES, distribute, freeze_gc_once, selected_numbers, selected_partitions
 
 NAME = "callboard"
 
@@ -37,17 +38,23 @@ class CallboardSource(DataSource):
         return NAME
 
     def schema(self) -> str:
-        find_log(self._options.path)  # reports a wrong path when the DataFrame is created, not in the first query
+        # Reports a wrong path when the DataFrame is created, not in the first query.
+        if self._options.cluster:
+            ClusterLog(self._options.cluster).check()
+        else:
+            find_log(self._options.path)
         return spark_schema(self._options.columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         _refuse_other_schema(schema, self._options)
-        return BatchReader(self._options)
+        return ClusterBatchReader(self._options) if self._options.cluster else BatchReader(self._options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from .stream import StreamReader  # not needed by a batch job
+        from .stream import ClusterStreamReader, StreamReader  # not needed by a batch job
 
         _refuse_other_schema(schema, self._options)
+        if self._options.cluster:
+            return ClusterStreamReader(self._options)
         if self._options.sends_files:
             raise ValueError("files=driver is for batch queries: the workers of a stream must be able to open the log")
         return StreamReader(self._options)
@@ -89,6 +96,25 @@ class BatchReader(DataSourceReader):
             for number in partition.numbers:
                 if (folder := location.folder(number)) is not None:
                     yield from PartitionScan(location.disk, folder, number, self._options).batches()
+
+
+class ClusterBatchReader(DataSourceReader):
+    """Plans by the manifests in the store of a cluster. The tasks read the segments, one partition at a time."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    def partitions(self) -> list[InputPartition]:
+        sizes = ClusterLog(self._options.cluster).sizes()
+        selected = {number: sizes[number] for number in selected_numbers(sizes, len(sizes), self._options)}
+        return [TaskPartitions(numbers) for numbers in distribute(selected, -(-sum(selected.values()) // TASK_BYTES))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        freeze_gc_once()
+        if isinstance(partition, TaskPartitions):
+            for number in partition.numbers:
+                disk, folders, _ = ClusterLog(self._options.cluster).partition(number)
+                yield from PartitionScan(disk, folders[number], number, self._options).batches()
 
 
 def _partition_bytes(location: LogLocation, number: int) -> int:

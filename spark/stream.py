@@ -31,10 +31,11 @@ from ..runtime.log.format.batch import HEADER_BYTES, Batch
 from ..runtime.log.manifest import LogFile, log_files
 from ..runtime.log.reading.damage_scan import scan_past_damage
 from ..runtime.log.reading.search import RECORD_BYTES_MAX, OpenFile, SearchAborted, find_good_batch, head_of
+from .cluster_log import ClusterLog
 from .files import LogLocation, find_log
 from .options import Options
 from .scan import MAX_ATTEMPTS, FilePosition, PartitionScan
-from .tasks import distribute, freeze_gc_once, selected_partitions
+from .tasks import distribute, freeze_gc_once, selected_numbers, selected_partitions
 
 TASK_ROWS = 200_000
 """About 0.1 s of decoding."""
@@ -200,6 +201,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 tracker = self._end_trackers.setdefault(number, LogEndTracker(location.disk, folder))
                 ends[str(number)] = tracker.end()
         return ends
+
+
+class ClusterStreamReader(StreamReader):
+    """Reads the store of a cluster. The driver asks for the manifests, the tasks for the segments."""
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        freeze_gc_once()
+        if isinstance(partition, StreamTask):
+            for number, first, end, _ in partition.ranges:
+                disk, folders, _ = ClusterLog(self._options.cluster).partition(number, first)
+                yield from PartitionScan(disk, folders[number], number, self._options).between(first, end, None)
+
+    def _ends(self) -> EndOffsets:
+        ends = ClusterLog(self._options.cluster).ends()
+        return {str(number): ends[number] for number in selected_numbers(ends, len(ends), self._options)}
 
 
 def limit_end_offsets(start: Mapping[str, int], ends: EndOffsets, max_rows: int) -> EndOffsets:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from heapq import heapify, heapreplace
 from typing import TypeVar
 
-from .files import LogLocation
+from .files import LogLocation, partition_numbers
 from .options import Options
 
 TASK_BYTES = 32 * 1024 * 1024
@@ -36,8 +36,13 @@ def freeze_gc_once() -> None:
 
 def selected_partitions(location: LogLocation, options: Options) -> list[int]:
     """The log partitions that the options select. Raises ValueError if one of them does not exist."""
+    return selected_numbers(location.folders, location.partition_count, options)
+
+
+def selected_numbers(existing: Collection[int], count: int | None, options: Options) -> list[int]:
+    """The same of a log with the partitions ``existing``. ``count``: of its topic, if it is known."""
+    whole = partition_numbers(existing, count, None, None)
     requested = options.partitions or frozenset()
-    existing = location.partition_numbers(None, None)
-    if missing := sorted(requested - set(existing)):
-        raise ValueError(f"bad partitions: {options.path} has no partition {missing[0]}, expected some of {existing}")
-    return location.partition_numbers(options.partitions, options.groups)
+    if missing := sorted(requested - set(whole)):
+        raise ValueError(f"bad partitions: {options.path} has no partition {missing[0]}, expected some of {whole}")
+    return partition_numbers(existing, count, options.partitions, options.groups)
