@@ -16,6 +16,7 @@ from callboard.runtime.common.printing import print_error
 BENCHES = {
     "server": "heartbeats and durable commits per second over TCP, compared with a minimal server",
     "overload": "twice the requests that the server can handle: sessions, commits and latencies",
+    "workers": "CPU time of a request to serve --workers, compared with one process",
     "commit": "cost of durability: group commit compared with one sync per commit, and with no sync",
     "start": "time until a coordinator is ready on an empty folder, as a process and embedded",
     "groups": "memory of many groups, passivated and active",
@@ -26,6 +27,7 @@ BENCHES = {
     "compact": "compaction of the log by one process, two, and Spark, compared with copying its files",
     "embed": "durable commits in process compared with TCP; thousands of members on one event loop",
     "concurrency": "one coordinator serialised in eight ways: actors, locks, loops; writes a report",
+    "cluster": "a cluster's commits compared with the local journal, a takeover of many groups, idle nodes",
     "actors": "actors compared with asyncio tasks and queues, pykka's threads and a bare deque",
     "timers": "deadlines on the timing wheel, compared with a heap, sorted buckets and asyncio",
 }

@@ -34,7 +34,7 @@ from callboard.bench.harness import (
     write_json,
 )
 from callboard.bench.load_connections import IN_FLIGHT_MAX
-from callboard.bench.load_generator import COMMITS, LoadProcess
+from callboard.bench.load_generator import COMMITS, LoadProcess, group_names
 from callboard.runtime.cli.serve import SWITCH_INTERVAL_S
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.offsets_log import OffsetsLog
@@ -204,7 +204,7 @@ def _server(parent: Path, sync: str) -> Iterator[Server]:
 
 def _load(stack: ExitStack, connections: int, parent: Path, sync: str) -> LoadProcess:
     server = stack.enter_context(_server(parent, sync))
-    return stack.enter_context(LoadProcess(server.address, connections, connections, True, server.pid))
+    return stack.enter_context(LoadProcess(server.address, connections, group_names(connections), True, [server.pid]))
 
 
 def _round(load: LoadProcess, in_flight: int, seconds: float) -> CommitRound:

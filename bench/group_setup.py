@@ -62,14 +62,19 @@ def create_named_topic(client: Client, topic: str, partitions: int) -> None:
     _check(answer.topics[0].error_code, f"CreateTopics {topic!r}", allowed=(TOPIC_EXISTS,))
 
 
-def find_coordinator(client: Client, group_id: str) -> None:
-    """Wait until the coordinator of the group is ready. It is assumed to be the connected server."""
+def find_coordinator(client: Client, group_id: str) -> str:
+    """Wait until the coordinator of the group is ready. Returns its address."""
     find = api("find_coordinator", 4)
+    address = ""
 
     def ask() -> int:
-        return int(client.ask(find, key_type=0, coordinator_keys=(group_id,)).coordinators[0].error_code)
+        nonlocal address
+        [coordinator] = client.ask(find, key_type=0, coordinator_keys=(group_id,)).coordinators
+        address = f"{coordinator.host}:{coordinator.port}"
+        return int(coordinator.error_code)
 
     _retry_transient(ask, f"FindCoordinator of {group_id!r}")
+    return address
 
 
 def join_members(

@@ -44,12 +44,14 @@ class BenchError(Exception):
 class ChildProcess:
     """A child process with line-based input and output.
 
-    Its standard error goes to a file and is shown only if it fails.
+    Its standard error goes to a file, by default one without a name, and is shown only if it fails.
     """
 
-    def __init__(self, arguments: Sequence[str], name: str, python: str = sys.executable) -> None:
+    def __init__(
+        self, arguments: Sequence[str], name: str, python: str = sys.executable, errors: Path | None = None
+    ) -> None:
         self.name = name
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (stop closes it)
+        self._errors = tempfile.TemporaryFile() if errors is None else errors.open("w+b")  # noqa: SIM115 (stop closes it)
         self._pending = b""
         self._process = subprocess.Popen(
             [python, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors
@@ -127,9 +129,9 @@ class Server(ChildProcess):
     ``ready_s``: seconds from the start of the process until that line was read.
     """
 
-    def __init__(self, arguments: Sequence[str], name: str) -> None:
+    def __init__(self, arguments: Sequence[str], name: str, errors: Path | None = None) -> None:
         started = time.perf_counter()
-        super().__init__(arguments, name)
+        super().__init__(arguments, name, errors=errors)
         try:
             self.address = self._await_ready()
         except BaseException:
@@ -212,6 +214,12 @@ def process_cpu_s(pid: int | None) -> float | None:
         return None
     fields = stat.rpartition(")")[2].split()  # the name before it may hold spaces
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def process_and_children_cpu_s(pid: int) -> float:
+    """As ``process_cpu_s``, with the children that have ended; 0 without ``/proc``."""
+    fields = (_proc(pid, "stat") or "").rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def resident_bytes(pid: int | None) -> int | None:

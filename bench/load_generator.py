@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 from callboard.bench.bare_server import commit_answer
@@ -41,15 +40,17 @@ def group_names(count: int) -> list[str]:
 
 
 class LoadProcess(ChildProcess):
-    """Starts the load generator's process and sends it commands. ``groups``: their number, see ``group_names``.
+    """Starts the load generator's process and sends it commands. ``groups``: the members' groups, in turn.
 
     ``joins`` False: the members do not join groups and have fictitious ids, since the bare server has no groups.
     """
 
-    def __init__(self, address: str, connections: int, groups: int, joins: bool, server_pid: int | None) -> None:
-        arguments = [address, "--connections", str(connections), "--groups", str(groups)]
+    def __init__(
+        self, address: str, connections: int, groups: Sequence[str], joins: bool, server_pids: Sequence[int]
+    ) -> None:
+        arguments = [address, "--connections", str(connections), "--groups", ",".join(groups)]
         arguments += [] if joins else ["--no-join"]
-        arguments += [] if server_pid is None else ["--server-pid", str(server_pid)]
+        arguments += [part for pid in server_pids for part in ("--server-pid", str(pid))]
         super().__init__(["-m", "callboard.bench.load_generator", *arguments], "the load generator")
         try:
             self._answer(ORDER_TIMEOUT_S)
@@ -82,10 +83,11 @@ class LoadProcess(ChildProcess):
 class Load:
     """Connections, their members, and a lane for each kind of request on each connection."""
 
-    def __init__(self, clients: Sequence[Client], groups: int, joins: bool, server_pid: int | None) -> None:
-        names = group_names(groups)
-        group_ids = [names[index % groups] for index in range(len(clients))]
-        self._server_pid = server_pid
+    def __init__(
+        self, clients: Sequence[Client], groups: Sequence[str], joins: bool, server_pids: Sequence[int]
+    ) -> None:
+        group_ids = in_turn(groups, len(clients))
+        self._server_pids = server_pids
         self.clients = clients
         self.members = self._join(group_ids) if joins else _fictitious_members(group_ids)
         pairs = list(zip(self.clients, self.members, strict=True))
@@ -104,10 +106,7 @@ class Load:
         return commands[order["do"]]()
 
     def _join(self, group_ids: Sequence[str]) -> list[Member]:
-        first = self.clients[0]
-        topic = create_topic(first, len(group_ids))
-        for group_id in sorted(set(group_ids)):
-            find_coordinator(first, group_id)
+        topic = create_topic(self.clients[0], len(group_ids))
         members = join_members(self.clients, group_ids, topic)
         for client, member in zip(self.clients, members, strict=True):
             commit(client, member, 0)
@@ -115,7 +114,11 @@ class Load:
 
     def _run(self, requests: str, in_flight: int, seconds: float) -> dict[str, Any]:
         connections = self._connections[requests]
-        return run_load(connections, in_flight, seconds, partial(process_cpu_s, self._server_pid))._asdict()
+        return run_load(connections, in_flight, seconds, self._server_cpu_s)._asdict()
+
+    def _server_cpu_s(self) -> float | None:
+        times_s = [process_cpu_s(pid) for pid in self._server_pids]
+        return None if not times_s or None in times_s else sum(filter(None, times_s))
 
     def _verify(self) -> dict[str, Any]:
         for client, member, connection in zip(self.clients, self.members, self._connections[COMMITS], strict=True):
@@ -131,6 +134,17 @@ class Load:
         for client, member in zip(self.clients, self.members, strict=True):
             leave(client, member)
         return {"left": len(self.members)}
+
+
+def in_turn(groups: Sequence[str], members: int) -> list[str]:
+    """The group of each member."""
+    return [groups[index % len(groups)] for index in range(members)]
+
+
+def coordinators(address: str, groups: Sequence[str]) -> dict[str, str]:
+    """The addresses of the groups' coordinators."""
+    with Client(address) as client:
+        return {group: find_coordinator(client, group) for group in groups}
 
 
 def heartbeat_connection(client: Client, member: Member) -> LoadConnection:
@@ -162,7 +176,7 @@ def commit_connection(client: Client, member: Member) -> LoadConnection:
 def commit_requests(member: Member) -> FrameSequence:
     """Request number n commits offset n."""
     request = api("offset_commit", 9).request(0, **commit_fields(member, OFFSET_MARK))
-    offset_at = request.index(OFFSET_MARK.to_bytes(8, "big"))
+    offset_at = request.rindex(OFFSET_MARK.to_bytes(8, "big"))  # partition 90 ends with a byte of the mark, too
     return FrameSequence(request, [(CORRELATION_AT_REQUEST, 4), (offset_at, 8)])
 
 
@@ -175,9 +189,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m callboard.bench.load_generator")
     parser.add_argument("address", metavar="HOST:PORT")
     parser.add_argument("--connections", type=int, metavar="N", default=50)
-    parser.add_argument("--groups", type=int, metavar="N", default=50)
+    parser.add_argument("--groups", metavar="NAMES", default="load", help="the groups, with commas between")
     parser.add_argument("--no-join", action="store_true", help="do not join groups; use fictitious members")
-    parser.add_argument("--server-pid", type=int, metavar="N", help="process whose CPU time is read")
+    parser.add_argument(
+        "--server-pid", type=int, metavar="N", action="append", default=[], help="process whose CPU time is read"
+    )
     options = parser.parse_args(argv)
     try:
         _serve_orders(options)
@@ -189,8 +205,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _serve_orders(options: argparse.Namespace) -> None:
     with ExitStack() as stack:
-        clients = [stack.enter_context(Client(options.address)) for _ in range(options.connections)]
-        load = Load(clients, options.groups, not options.no_join, options.server_pid)
+        groups, joins = options.groups.split(","), not options.no_join
+        by_group = coordinators(options.address, groups) if joins else dict.fromkeys(groups, options.address)
+        members_groups = in_turn(groups, options.connections)
+        clients = [stack.enter_context(Client(by_group[group])) for group in members_groups]
+        load = Load(clients, groups, joins, options.server_pid)
         gc.disable()  # there are no reference cycles, and a pause would be attributed to the server
         _say({"ready": options.connections})
         for line in sys.stdin:

@@ -209,7 +209,9 @@ def callboard_server(parent: Path | None = None, settings: Sequence[str] = ()) -
 def _measured_server(
     stack: ExitStack, options: argparse.Namespace, name: str, address: str, pid: int | None
 ) -> MeasuredServer:
-    load = LoadProcess(address, options.connections, options.groups, name != BARE, pid)
+    load = LoadProcess(
+        address, options.connections, group_names(options.groups), name != BARE, [] if pid is None else [pid]
+    )
     return MeasuredServer(name, stack.enter_context(load), pid)
 
 

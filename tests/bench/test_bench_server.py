@@ -21,7 +21,7 @@ from callboard.bench.bare_server import Answers, BareConnection
 from callboard.bench.group_setup import Member, commit, commit_fields, committed, create_topic, join_members, leave
 from callboard.bench.harness import BenchError, ChildProcess, Server, parse_address, summarise
 from callboard.bench.load_connections import FRAMES, FrameSequence, LoadResult
-from callboard.bench.load_generator import COMMITS, HEARTBEATS, Load, LoadProcess, commit_requests
+from callboard.bench.load_generator import COMMITS, HEARTBEATS, Load, LoadProcess, commit_requests, group_names
 from callboard.bench.wire import Client, api
 
 SHORT_S = 0.2
@@ -62,7 +62,7 @@ def assert_measured(outcome: LoadResult, in_flight: int) -> None:
 @pytest.mark.parametrize("requests", [HEARTBEATS, COMMITS])
 def test_load_with_correct_responses_is_measured(bare: Server, requests: str, in_flight: int) -> None:
     """Twice, because numbers continue from run to run, and long enough for sequences to wrap."""
-    with LoadProcess(bare.address, 4, 4, joins=False, server_pid=bare.pid) as load:
+    with LoadProcess(bare.address, 4, group_names(4), joins=False, server_pids=[bare.pid]) as load:
         for _ in range(2):
             outcome = load.run(requests, in_flight, SHORT_S)
             assert_measured(outcome, in_flight)
@@ -75,21 +75,21 @@ def test_load_with_wrong_correlation_id_raises(requests: str, in_flight: int) ->
     """Response number 500 is wrong only in its correlation id."""
     with (
         Server(["-m", "callboard.bench.bare_server", "--wrong-at", "500"], "the bare server") as server,
-        LoadProcess(server.address, 4, 4, joins=False, server_pid=None) as load,
+        LoadProcess(server.address, 4, group_names(4), joins=False, server_pids=()) as load,
         pytest.raises(BenchError, match="a wrong response after"),
     ):
         load.run(requests, in_flight, 60.0)  # ends at the wrong answer, long before
 
 
 def test_load_with_closed_connection_raises(bare: Server) -> None:
-    """The bare server supports neither JoinGroup nor CreateTopics."""
-    with pytest.raises(BenchError, match="closed the connection instead of answering create_topics v7"):
-        LoadProcess(bare.address, 1, 1, joins=True, server_pid=None)
+    """The bare server supports none of the requests that join members."""
+    with pytest.raises(BenchError, match="closed the connection instead of answering find_coordinator v4"):
+        LoadProcess(bare.address, 1, group_names(1), joins=True, server_pids=())
 
 
 def test_load_without_server_raises() -> None:
     with pytest.raises(BenchError, match=r"cannot connect to 127\.0\.0\.1:1"):
-        LoadProcess("127.0.0.1:1", 1, 1, joins=True, server_pid=None)
+        LoadProcess("127.0.0.1:1", 1, group_names(1), joins=True, server_pids=())
 
 
 # Frame sequences ------------------------------------------------------------------------------------------------------
@@ -120,9 +120,10 @@ def test_frame_sequence_rejects_single_wrong_byte(index: int, wrong_byte: int) -
     assert not FrameSequence(FRAME, FIELDS).accept(bytes(stream))
 
 
-def test_commit_requests_equal_kio_encoding_with_increasing_offset() -> None:
-    """The 300th request equals kio's encoding for offset 299."""
-    member = Member("load-000", "a-member", 7, "load", 3)
+@pytest.mark.parametrize("partition", [3, 0x5A, 0x5A5A])
+def test_commit_requests_equal_kio_encoding_with_increasing_offset(partition: int) -> None:
+    """The 300th request equals kio's encoding for offset 299. Some partitions end like the mark of the offset."""
+    member = Member("load-000", "a-member", 7, "load", partition)
     reel = commit_requests(member)
     requests = reel.take(150) + reel.take(150)
     last = api("offset_commit", 9).request(299, **commit_fields(member, 299))
@@ -175,7 +176,7 @@ def test_bare_server_closes_on_unknown_request() -> None:
 @pytest.mark.parametrize("groups", [2, 1])
 def test_load_on_callboard_has_correct_heartbeats_and_commits(callboard: Server, groups: int) -> None:
     """Two connections, with one group each or one for both; the last offsets are read back."""
-    with LoadProcess(callboard.address, 2, groups, joins=True, server_pid=callboard.pid) as load:
+    with LoadProcess(callboard.address, 2, group_names(groups), joins=True, server_pids=[callboard.pid]) as load:
         for requests in (HEARTBEATS, COMMITS):
             for in_flight in (1, 16):
                 assert_measured(load.run(requests, in_flight, SHORT_S), in_flight)
@@ -199,7 +200,7 @@ def test_members_of_one_group_are_in_one_generation(callboard: Server) -> None:
 def test_verify_after_other_commit_raises(callboard: Server) -> None:
     """Another client commits, so that the load generator's verification must fail."""
     with Client(callboard.address) as client:
-        load = Load([client], 1, joins=True, server_pid=None)
+        load = Load([client], group_names(1), joins=True, server_pids=())
         order = {"do": "run", "requests": COMMITS, "in_flight": 1, "seconds": SHORT_S}
         assert load.execute(order)["answers"] > 1
         assert load.execute({"do": "verify"}) == {"compared": 1}
