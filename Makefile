@@ -8,8 +8,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 MADE_FROM := setup.cfg pyproject.toml constraints.txt
 # The build backend comes from constraints.txt too, so that what is tested does not change from one day to the next.
 INSTALL := $(PIP) install --quiet --no-build-isolation --constraint constraints.txt --editable
-# Tests with real clients mostly wait, so they run beside the others.
-REAL_TIME := $(wildcard tests/peers tests/real_kafka tests/suites)
+# Tests with real clients and with faults mostly wait, so they run beside the others.
+REAL_TIME := $(wildcard tests/faults tests/peers tests/real_kafka tests/suites)
 
 PURE := $(wildcard tests/common tests/coordinator tests/group tests/settings tests/timer tests/topics tests/transactions \
   tests/log/test_log_batch.py tests/log/test_log_codecs.py tests/log/test_log_records.py tests/log/test_log_spans.py)
@@ -57,7 +57,8 @@ docs: $(VENV)/.installed-test
 	$(BIN)/python docs/site/build.py
 
 # The long proofs: a million seeds of the simulation, power cuts, hostile bytes, kills, timing wheels, damaged frames,
-# members without a connection, property tests with many examples, searches of the model of the cluster's protocol.
+# members without a connection, property tests with many examples, searches of the model of the cluster's protocol,
+# and all tests with Python 3.12 and 3.13, if their interpreters are found.
 # It can be interrupted and resumes; its progress is tests/soak/progress.json.
 # `make soak PROOFS="simulation kills" MINUTES=30` runs some of it.
 soak: $(VENV)/.installed-test

@@ -6,26 +6,45 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from cluster.exhaustive.cases import CASES as SEARCH_CASES
 from cluster.model.proof import CASES
+from cluster.object_server import missing_object_server
+from cluster.postgres_server import missing_postgres
+from consumer_group.search import CASES as GROUP_CASES
+from faults.cut_network import missing_namespaces
+
+from . import pythons
 
 ROOT = Path(__file__).resolve().parents[2]
 OUTPUT_TAIL_CHARS = 2000
 KILL_ROUNDS = "CALLBOARD_KILL_ROUNDS=20"
 WHEEL_STEPS = "CALLBOARD_WHEEL_STEPS=5000000"
 FUZZ_FRAMES = "CALLBOARD_FUZZ_FRAMES=100000"
+FAULTS = 10  # of a seed
 MANY_EXAMPLES = "CALLBOARD_EXAMPLE_FACTOR=20"
 
 
+def no_obstacle() -> str | None:
+    """The proof runs on all machines."""
+    return None
+
+
 class Proof(NamedTuple):
-    """``run``: runs one seed and returns the failure's text, or None. ``chunk``: seeds between saves of progress."""
+    """``run``: runs one seed and returns the failure's text, or None. ``chunk``: seeds between saves of progress.
+
+    ``obstacle``: why this machine cannot run it, or None. ``is_alone``: one seed at a time, because it measures times.
+    """
 
     run: Callable[[int], str | None]
     seeds: int
     chunk: int
     repeat: str
+    obstacle: Callable[[], str | None] = no_obstacle
+    is_alone: bool = False
 
 
 def run_simulation(seed: int) -> str | None:
@@ -46,6 +65,18 @@ def run_growing(seed: int) -> str | None:
 
     failure = run_seed(growing_resource, seed).failure
     return None if failure is None else f"{type(failure).__name__}: {failure}"
+
+
+def run_cluster(seed: int) -> str | None:
+    """Some nodes of a cluster on a simulated store, with pauses, deaths and lost answers."""
+    from cluster.simulated_cluster import simulate
+    from cluster.violation import Violation
+
+    try:
+        simulate(seed)
+    except Violation as violation:
+        return str(violation)
+    return None
 
 
 def run_power_cuts(seed: int) -> str | None:
@@ -98,6 +129,60 @@ def run_cluster_model(seed: int) -> str | None:
     return run_case(seed)
 
 
+def run_python(version: str, seed: int) -> str | None:
+    """All tests once with this version of Python. The seed is not used."""
+    python = pythons.interpreter(version)
+    assert python is not None, "soak asks for obstacles first"
+    result = pythons.run(pythons.make_command(version, python), ROOT)
+    return None if result.returncode == 0 else (result.stdout + result.stderr)[-OUTPUT_TAIL_CHARS:]
+
+
+def python_obstacle(version: str) -> str | None:
+    found = pythons.interpreter(version)
+    return None if found else f"found no interpreter python{version} on PATH or in ~/.pyenv/versions"
+
+
+def python_proof(version: str) -> Proof:
+    repeat = f"make test-real-time test-others PYTHON=python{version} VENV=.venv-{version}"
+    return Proof(partial(run_python, version), 1, 1, repeat, partial(python_obstacle, version))
+
+
+def run_consumer_group(seed: int) -> str | None:
+    """One search of the rules of consumer groups, for a million states."""
+    from consumer_group.search import run_case
+
+    return run_case(seed)
+
+
+def run_cluster_search(seed: int) -> str | None:
+    """One search of the cluster's code: a scope, or a planted mistake."""
+    from cluster.exhaustive.cases import run_case
+
+    return run_case(seed)
+
+
+def run_failover(seed: int) -> str | None:
+    """Standbys that are promoted: synchronous, and without the newest commits."""
+    return run_pytest("tests/faults/test_failover.py")
+
+
+def run_faults(kind: str, seed: int) -> str | None:
+    """Ten faults of a cluster of real servers. The outages are noted, see ``python -m faults report``."""
+    from faults.measured import add_outages, faults_of
+
+    try:
+        outages, violations = faults_of(kind, FAULTS)
+    except (AssertionError, TimeoutError) as error:
+        return repr(error)
+    add_outages(kind, outages)
+    return "; ".join(violations) or None
+
+
+def faults_proof(kind: str, seeds: int, obstacle: Callable[[], str | None] = missing_postgres) -> Proof:
+    repeat = f"PYTHONPATH=tests python -m faults {kind} --cycles {FAULTS}"
+    return Proof(partial(run_faults, kind), seeds, 1, repeat, obstacle, is_alone=True)
+
+
 def run_pytest(path: str, *variables: str) -> str | None:
     """Run a test file. ``variables``: NAME=VALUE for its environment."""
     environment = dict(variable.split("=", 1) for variable in variables)
@@ -111,6 +196,7 @@ def run_pytest(path: str, *variables: str) -> str | None:
 PROOFS: Mapping[str, Proof] = {
     "simulation": Proof(run_simulation, 1_000_000, 500, "PYTHONPATH=tests python -m simulation {seed}"),
     "growing": Proof(run_growing, 250_000, 200, "PYTHONPATH=tests python -m simulation growing_resource {seed}"),
+    "cluster": Proof(run_cluster, 20_000, 200, "PYTHONPATH=tests python -m cluster {seed}"),
     "power-cuts": Proof(run_power_cuts, 200_000, 200, "PYTHONPATH=tests python -m crashes {seed}"),
     "hostile-bytes": Proof(run_hostile_bytes, 100_000, 200, "PYTHONPATH=tests python -m crashes.hostile_run {seed}"),
     "kills": Proof(run_kills, 50, 1, f"{KILL_ROUNDS} CALLBOARD_TEST_SEED={{seed}} pytest tests/node/test_crash.py"),
@@ -120,5 +206,21 @@ PROOFS: Mapping[str, Proof] = {
     "properties": Proof(
         run_properties, 100, 1, f"{MANY_EXAMPLES} pytest tests/log -m hypothesis --hypothesis-seed={{seed}}"
     ),
+    "cluster-kill": faults_proof("kill", 10),
+    "cluster-stop": faults_proof("stop", 10),
+    "cluster-cut": faults_proof("cut", 5, lambda: missing_postgres() or missing_namespaces()),
+    "cluster-crash": faults_proof("crash", 2),
+    "cluster-drain": faults_proof("drain", 10),
+    "cluster-kill-on-s3": faults_proof("kill-on-s3", 10, missing_object_server),
+    "cluster-failover": Proof(
+        run_failover, 5, 1, "pytest tests/faults/test_failover.py", missing_postgres, is_alone=True
+    ),
     "cluster-model": Proof(run_cluster_model, len(CASES), 1, "PYTHONPATH=tests python -m cluster.model --case {seed}"),
+    "consumer-group": Proof(
+        run_consumer_group, len(GROUP_CASES), 1, "PYTHONPATH=tests python -m consumer_group.search --case {seed}"
+    ),
+    **{f"python-{version}": python_proof(version) for version in pythons.VERSIONS},
+    "cluster-search": Proof(
+        run_cluster_search, len(SEARCH_CASES), 1, "PYTHONPATH=tests python -m cluster.exhaustive --case {seed}"
+    ),
 }

@@ -8,7 +8,7 @@ import pytest
 
 from .__main__ import PROGRESS_FILE, main
 from .progress import Progress
-from .proofs import PROOFS, Proof
+from .proofs import PROOFS, ROOT, Proof
 from .runner import soak
 
 
@@ -53,6 +53,12 @@ def test_committed_progress_names_existing_proofs_and_no_failures() -> None:
     progress = Progress(PROGRESS_FILE)
     assert set(progress.proofs) <= set(PROOFS)
     assert {name: failures for name in PROOFS if (failures := progress.failures(name))} == {}
+
+
+def test_page_states_the_committed_progress_of_growing_resources() -> None:
+    text = " ".join((ROOT / "docs" / "simulation.md").read_text().split())
+    done = Progress(PROGRESS_FILE).seeds_done("growing")
+    assert f"So far {done:,} of {PROOFS['growing'].seeds:,} seeds of members whose resource grows have run," in text
 
 
 @pytest.mark.parametrize("name", ["simulation", "power-cuts", "hostile-bytes"])
