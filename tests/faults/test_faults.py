@@ -42,7 +42,7 @@ def test_five_freezes(tmp_path: Path) -> None:
 
 def test_two_cuts_of_the_network(tmp_path: Path) -> None:
     if (reason := missing_namespaces()) is not None:
-        pytest.skip(reason)
+        skip_or_fail(reason)
     assert asyncio.run(run("cut", 2, tmp_path)) == []
 
 
