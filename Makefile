@@ -60,9 +60,9 @@ docs: $(VENV)/.installed-test
 # members without a connection, property tests with many examples, searches of the model of the cluster's protocol,
 # and all tests with Python 3.12 and 3.13, if their interpreters are found.
 # It can be interrupted and resumes; its progress is tests/soak/progress.json.
-# `make soak PROOFS="simulation kills" MINUTES=30` runs some of it.
+# `make soak PROOFS="simulation kills" MINUTES=30` runs some of it, `SEEDS=3` three seeds of each.
 soak: $(VENV)/.installed-test
-	PYTHONPATH=tests $(BIN)/python -m soak $(PROOFS) $(if $(MINUTES),--minutes $(MINUTES))
+	PYTHONPATH=tests $(BIN)/python -m soak $(PROOFS) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEEDS),--seeds $(SEEDS))
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/callboard bench server

@@ -1,8 +1,8 @@
 """Probe: commits to one group per partition through a cluster of real servers, and measures how long it cannot.
 
-Each client sends one request every 20 ms, gives up after a second, and then asks another node for the coordinator, as
-Kafka's clients do. Each tenth request is a fetch. What is read is compared with what was acknowledged before it was
-asked for, at once and at the end.
+Each client sends one request every 20 ms, or at another interval, gives up after a second, and then asks another node
+for the coordinator, as Kafka's clients do. Each tenth request is a fetch. What is read is compared with what was
+acknowledged before it was asked for, at once and at the end.
 """
 
 from __future__ import annotations
@@ -77,13 +77,20 @@ class ProbeClient:
     that is asked for everything, whatever the others say: nobody should hear from it what is not true any more.
     """
 
-    def __init__(self, group: str, bootstrap: Sequence[Address], pinned_to: Address | None = None) -> None:
+    def __init__(
+        self,
+        group: str,
+        bootstrap: Sequence[Address],
+        pinned_to: Address | None = None,
+        interval_s: float = INTERVAL_S,
+    ) -> None:
         self.group = group
         self.sent = self.acknowledged = self.acknowledged_count = self.fetched_count = 0
         self.gaps: list[Gap] = []
         self.violations: list[str] = []
         self.coordinator: Address | None = None
         self._bootstrap = bootstrap
+        self._interval_s = interval_s
         self._pinned_to = pinned_to
         self._asked: Address | None = None  # the node that was asked last
         self._failed: Address | None = None  # that node, if it has not answered
@@ -105,7 +112,7 @@ class ProbeClient:
             elif await self._try(self._commit_next()):
                 self.gaps.append(Gap(self.group, last_s, time.monotonic()))
                 last_s = self.gaps[-1].end_s
-            await asyncio.sleep(max(0.0, started_s + INTERVAL_S - time.monotonic()))
+            await asyncio.sleep(max(0.0, started_s + self._interval_s - time.monotonic()))
         if time.monotonic() - last_s > TIMEOUT_S:
             self.gaps.append(Gap(self.group, last_s, time.monotonic()))
         self._close()

@@ -14,13 +14,14 @@ from cluster.object_server import CREDENTIALS, ObjectServer
 from cluster.postgres_server import PostgresServer
 from cluster.slow_network import SlowNetwork
 
-from .campaign import Campaign, Fault
+from .campaign import FEW_CLIENTS, Campaign, Fault, Workload
 from .cut_network import LINKS, STORE, CutNetwork
 
 NODES = 3
 ZOMBIE_S = 1.0
 """How long a server that was stopped or cut off stays so after the others have taken over."""
 S3_DELAY_S = 0.025
+MANY_CLIENTS = Workload(50, 0.05)
 
 Servers = Sequence[ClusterServer]
 Started = tuple[Campaign, Fault]
@@ -28,9 +29,11 @@ Kind = Callable[[Path], AbstractAsyncContextManager[Started]]
 
 
 @asynccontextmanager
-async def on_postgres(folder: Path, fault_of: Callable[[Servers, PostgresServer], Fault]) -> AsyncIterator[Started]:
+async def on_postgres(
+    folder: Path, fault_of: Callable[[Servers, PostgresServer], Fault], workload: Workload = FEW_CLIENTS
+) -> AsyncIterator[Started]:
     with PostgresServer() as postgres, cluster_of(NODES, folder, postgres.url()) as servers:
-        async with Campaign(servers, postgres.url()) as campaign:
+        async with Campaign(servers, postgres.url(), workload) as campaign:
             yield campaign, fault_of(servers, postgres)
 
 
@@ -106,7 +109,7 @@ def cut_off(servers: Servers, network: CutNetwork) -> Fault:
 
 
 def drained(servers: Servers, *_: object) -> Fault:
-    """SIGTERM, and another start: a step of a rolling restart."""
+    """SIGTERM, and another start: a step of a rolling restart. Its partitions leave it, and come back."""
 
     async def begin(number: int) -> None:
         servers[number % NODES].send(signal.SIGTERM)
@@ -115,7 +118,7 @@ def drained(servers: Servers, *_: object) -> Fault:
         assert await asyncio.to_thread(servers[number % NODES].wait) == 0
         await asyncio.to_thread(servers[number % NODES].start)
 
-    return Fault(lambda number: servers[number % NODES], begin, end)
+    return Fault(lambda number: servers[number % NODES], begin, end, counts_end=True)
 
 
 def crashed(_: Servers, postgres: PostgresServer) -> Fault:
@@ -136,6 +139,6 @@ KINDS: dict[str, Kind] = {
     "stop": lambda folder: on_postgres(folder, stopped),
     "cut": on_cut_network,
     "crash": lambda folder: on_postgres(folder, crashed),
-    "drain": lambda folder: on_postgres(folder, drained),
+    "drain": lambda folder: on_postgres(folder, drained, MANY_CLIENTS),
     "kill-on-s3": lambda folder: on_objects(folder, killed),
 }

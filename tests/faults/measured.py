@@ -1,56 +1,49 @@
-"""The outages that campaigns have measured: a small JSON file beside the progress of the long proofs, and its table."""
+"""What campaigns and benchmarks have measured, by commit: ``progress_bars.json`` beside the progress of the proofs.
+
+One run is one line of the file, so that a run adds a line. ``bars`` judges the runs of one commit.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import tempfile
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from statistics import median
-
-from .campaign import Outage
-from .kinds import KINDS
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-FILE = ROOT / "tests" / "soak" / "progress_outages.json"
+FILE = ROOT / "tests" / "soak" / "progress_bars.json"
 
 
-def faults_of(
-    kind: str, cycles: int, tell: Callable[[int, Outage], None] | None = None
-) -> tuple[Sequence[Outage], Sequence[str]]:
-    """One campaign: its outages, and what was lost, or read though it was old."""
+class Run(NamedTuple):
+    """One campaign, or one benchmark. ``values``: in the unit of its bar, with the load average at the end of each.
 
-    async def run(folder: Path) -> tuple[Sequence[Outage], Sequence[str]]:
-        async with KINDS[kind](folder) as (campaign, fault):
-            for number in range(cycles):
-                outage = await campaign.cycle(fault, number)
-                if tell is not None:
-                    tell(number, outage)
-        return campaign.outages, campaign.violations
+    ``processors``: of the machine. ``violations``: what was lost, or read though it was old.
+    """
 
-    with tempfile.TemporaryDirectory() as folder:
-        return asyncio.run(run(Path(folder)))
+    name: str
+    commit: str
+    values: Sequence[float]
+    loads: Sequence[float]
+    processors: int
+    violations: int = 0
 
-
-def add_outages(kind: str, outages: Sequence[Outage], file: Path = FILE) -> None:
-    content = load(file)
-    content.setdefault(kind, []).extend(outages)
-    lines = [f" {json.dumps(name)}: {json.dumps(rows)}" for name, rows in content.items()]
-    file.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    def with_loads(self) -> Iterator[tuple[float, float]]:
+        """Each value with the load average for each processor."""
+        return ((value, load / self.processors) for value, load in zip(self.values, self.loads, strict=True))
 
 
-def load(file: Path = FILE) -> dict[str, list[Outage]]:
-    content = json.loads(file.read_text()) if file.exists() else {}
-    return {kind: [Outage(*row) for row in rows] for kind, rows in content.items()}
+def load_average() -> float:
+    """That of the machine, over the last minute."""
+    return round(os.getloadavg()[0], 1)
 
 
-def summary(kind: str, outages: Sequence[Outage]) -> str:
-    """p99 is the second worst of a hundred."""
-    seconds = sorted(outage.seconds for outage in outages)
-    p99 = seconds[-1 - len(seconds) // 100]
-    load_average = median(outage.load for outage in outages)
-    return (
-        f"{kind}: {len(seconds)} faults, p50 {median(seconds):.2f} s, p99 {p99:.2f} s, worst {seconds[-1]:.2f} s; "
-        f"load average {load_average:.1f}"
-    )
+def add_runs(runs: Sequence[Run], file: Path = FILE) -> None:
+    lines = [json.dumps(run._asdict()) for run in [*load(file), *runs]]
+    new = file.with_suffix(".new")
+    new.write_text("[\n" + ",\n".join(lines) + "\n]\n")
+    new.replace(file)
+
+
+def load(file: Path = FILE) -> list[Run]:
+    return [Run(**fields) for fields in json.loads(file.read_text())] if file.exists() else []

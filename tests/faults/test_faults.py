@@ -1,4 +1,4 @@
-"""Kills, freezes and cuts of real servers: nothing acknowledged is lost, and nothing old is read.
+"""Kills, freezes, cuts and restarts of real servers: nothing acknowledged is lost, and nothing old is read.
 
 How long each takes depends on the machine, so only ``make soak`` measures it.
 """
@@ -11,14 +11,15 @@ from pathlib import Path
 
 import pytest
 from cluster.engine_cases import skip_or_fail
+from cluster.object_server import missing_object_server
 from cluster.postgres_server import missing_postgres
 
 from .cut_network import missing_namespaces
 from .kinds import KINDS
 
 
-@pytest.fixture(autouse=True)
-def _postgres_is_there() -> None:
+@pytest.fixture
+def postgres() -> None:
     if (reason := missing_postgres()) is not None:
         skip_or_fail(reason)
 
@@ -32,19 +33,29 @@ async def run(kind: str, cycles: int, folder: Path) -> Sequence[str]:
     return campaign.violations
 
 
-def test_five_kills(tmp_path: Path) -> None:
+def test_five_kills(tmp_path: Path, postgres: None) -> None:
     assert asyncio.run(run("kill", 5, tmp_path)) == []
 
 
-def test_five_freezes(tmp_path: Path) -> None:
+def test_five_freezes(tmp_path: Path, postgres: None) -> None:
     assert asyncio.run(run("stop", 5, tmp_path)) == []
 
 
-def test_two_cuts_of_the_network(tmp_path: Path) -> None:
+def test_two_cuts_of_the_network(tmp_path: Path, postgres: None) -> None:
     if (reason := missing_namespaces()) is not None:
         skip_or_fail(reason)
     assert asyncio.run(run("cut", 2, tmp_path)) == []
 
 
-def test_crash_of_postgresql(tmp_path: Path) -> None:
+def test_crash_of_postgresql(tmp_path: Path, postgres: None) -> None:
     assert asyncio.run(run("crash", 1, tmp_path)) == []
+
+
+def test_restart_under_fifty_clients(tmp_path: Path, postgres: None) -> None:
+    assert asyncio.run(run("drain", 1, tmp_path)) == []
+
+
+def test_kill_with_a_slow_bucket(tmp_path: Path) -> None:
+    if (reason := missing_object_server()) is not None:
+        skip_or_fail(reason)
+    assert asyncio.run(run("kill-on-s3", 1, tmp_path)) == []

@@ -34,8 +34,10 @@ class Progress:
         content = json.loads(path.read_text()) if path.exists() else {}
         self.proofs = {name: [Stretch(**stretch) for stretch in stretches] for name, stretches in content.items()}
 
-    def seeds_done(self, proof: str) -> int:
-        return sum(stretch.seeds_done for stretch in self.proofs.get(proof, ()))
+    def seeds_done(self, proof: str, commit: str = "") -> int:
+        """``commit``: on this one only."""
+        stretches = self.proofs.get(proof, ())
+        return sum(stretch.seeds_done for stretch in stretches if commit in ("", stretch.commit))
 
     def failures(self, proof: str) -> dict[str, str]:
         stretches = self.proofs.get(proof, ())

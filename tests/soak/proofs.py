@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -16,8 +16,10 @@ from cluster.object_server import missing_object_server
 from cluster.postgres_server import missing_postgres
 from consumer_group.search import CASES as GROUP_CASES
 from faults.cut_network import missing_namespaces
+from faults.measured import Run, add_runs, load_average
 
 from . import pythons
+from .progress import current_commit
 
 ROOT = Path(__file__).resolve().parents[2]
 OUTPUT_TAIL_CHARS = 2000
@@ -36,7 +38,8 @@ def no_obstacle() -> str | None:
 class Proof(NamedTuple):
     """``run``: runs one seed and returns the failure's text, or None. ``chunk``: seeds between saves of progress.
 
-    ``obstacle``: why this machine cannot run it, or None. ``is_alone``: one seed at a time, because it measures times.
+    ``obstacle``: why this machine cannot run it, or None. ``is_measured``: it notes times, so it runs one seed at a
+    time, and begins anew on each commit.
     """
 
     run: Callable[[int], str | None]
@@ -44,7 +47,7 @@ class Proof(NamedTuple):
     chunk: int
     repeat: str
     obstacle: Callable[[], str | None] = no_obstacle
-    is_alone: bool = False
+    is_measured: bool = False
 
 
 def run_simulation(seed: int) -> str | None:
@@ -163,24 +166,58 @@ def run_cluster_search(seed: int) -> str | None:
 
 def run_failover(seed: int) -> str | None:
     """Standbys that are promoted: synchronous, and without the newest commits."""
-    return run_pytest("tests/faults/test_failover.py")
+    failure = run_pytest("tests/faults/test_failover.py")
+    note_runs({"failover": [0.0]}, violations=int(failure is not None))
+    return failure
 
 
 def run_faults(kind: str, seed: int) -> str | None:
-    """Ten faults of a cluster of real servers. The outages are noted, see ``python -m faults report``."""
-    from faults.measured import add_outages, faults_of
+    """Faults of a cluster of real servers. The outages are noted, see ``python -m faults report``."""
+    from faults.faulting import faults_of
 
     try:
         outages, violations = faults_of(kind, FAULTS)
-    except (AssertionError, TimeoutError) as error:
+    except AssertionError as error:
         return repr(error)
-    add_outages(kind, outages)
+    loads = [outage.load for outage in outages]
+    note_runs({kind: [outage.seconds for outage in outages]}, loads, len(violations))
     return "; ".join(violations) or None
 
 
-def faults_proof(kind: str, seeds: int, obstacle: Callable[[], str | None] = missing_postgres) -> Proof:
+def run_bench(part: str, options: Sequence[str], seed: int) -> str | None:
+    """One benchmark of a cluster. The values are noted, see ``python -m faults report``."""
+    from faults.bench_postgres import measured
+
+    from callboard.bench.harness import BenchError
+
+    try:
+        values = measured(part, *options)
+    except (BenchError, AssertionError) as error:
+        return repr(error)
+    note_runs({name: [value] for name, value in values.items()})
+    return None
+
+
+def note_runs(values: Mapping[str, Sequence[float]], loads: Sequence[float] = (), violations: int = 0) -> None:
+    """Note what was measured, by the names of the runs. ``loads``: by default the load average of now."""
+    commit, processors = current_commit(ROOT), os.cpu_count() or 1
+    add_runs(
+        [
+            Run(name, commit, each, loads or [load_average()] * len(each), processors, violations)
+            for name, each in values.items()
+        ]
+    )
+
+
+def faults_proof(kind: str, faults: int, obstacle: Callable[[], str | None] = missing_postgres) -> Proof:
+    """``faults``: how many are wanted."""
     repeat = f"PYTHONPATH=tests python -m faults {kind} --cycles {FAULTS}"
-    return Proof(partial(run_faults, kind), seeds, 1, repeat, obstacle, is_alone=True)
+    return Proof(partial(run_faults, kind), faults // FAULTS, 1, repeat, obstacle, is_measured=True)
+
+
+def bench_proof(part: str, runs: int, *options: str, obstacle: Callable[[], str | None] = missing_postgres) -> Proof:
+    repeat = f"PYTHONPATH=tests python -m faults.bench_postgres {' '.join([part, *options])}"
+    return Proof(partial(run_bench, part, options), runs, 1, repeat, obstacle, is_measured=True)
 
 
 def run_pytest(path: str, *variables: str) -> str | None:
@@ -206,14 +243,18 @@ PROOFS: Mapping[str, Proof] = {
     "properties": Proof(
         run_properties, 100, 1, f"{MANY_EXAMPLES} pytest tests/log -m hypothesis --hypothesis-seed={{seed}}"
     ),
-    "cluster-kill": faults_proof("kill", 10),
-    "cluster-stop": faults_proof("stop", 10),
-    "cluster-cut": faults_proof("cut", 5, lambda: missing_postgres() or missing_namespaces()),
-    "cluster-crash": faults_proof("crash", 2),
-    "cluster-drain": faults_proof("drain", 10),
-    "cluster-kill-on-s3": faults_proof("kill-on-s3", 10, missing_object_server),
+    "cluster-kill": faults_proof("kill", 100),
+    "cluster-stop": faults_proof("stop", 100),
+    "cluster-cut": faults_proof("cut", 50, lambda: missing_postgres() or missing_namespaces()),
+    "cluster-crash": faults_proof("crash", 20),
+    "cluster-drain": faults_proof("drain", 100),
+    "cluster-kill-on-s3": faults_proof("kill-on-s3", 100, missing_object_server),
+    "cluster-commits": bench_proof("commits", 3, "--seconds", "2"),
+    "cluster-takeover": bench_proof("takeover", 3),
+    "cluster-idle": bench_proof("idle", 3),
+    "cluster-workers": bench_proof("workers", 3, obstacle=no_obstacle),
     "cluster-failover": Proof(
-        run_failover, 5, 1, "pytest tests/faults/test_failover.py", missing_postgres, is_alone=True
+        run_failover, 5, 1, "pytest tests/faults/test_failover.py", missing_postgres, is_measured=True
     ),
     "cluster-model": Proof(run_cluster_model, len(CASES), 1, "PYTHONPATH=tests python -m cluster.model --case {seed}"),
     "consumer-group": Proof(

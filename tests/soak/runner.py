@@ -27,17 +27,25 @@ def run_chunk(proof: Proof, seeds: range) -> Done:
     return seeds, failures
 
 
-def chunks(proof: Proof, first_seed: int) -> Iterator[range]:
-    for start in range(first_seed, proof.seeds, proof.chunk):
-        yield range(start, min(start + proof.chunk, proof.seeds))
+def chunks(seeds: range, size: int) -> list[range]:
+    return [seeds[start : start + size] for start in range(0, len(seeds), size)]
 
 
-def advance(name: str, proof: Proof, progress: Progress, commit: str, until_s: float, processes: int) -> None:
-    """Run chunks of one proof until it is complete or ``until_s`` (monotonic) has passed."""
-    remaining = list(chunks(proof, progress.seeds_done(name)))
+def missing(name: str, proof: Proof, progress: Progress, commit: str) -> range:
+    """The seeds that are not done yet. What is measured is measured anew on each commit."""
+    done = progress.seeds_done(name)
+    counted = progress.seeds_done(name, commit) if proof.is_measured else done
+    return range(done, done + max(proof.seeds - counted, 0))
+
+
+def advance(
+    name: str, proof: Proof, progress: Progress, commit: str, seeds: range, until_s: float, processes: int
+) -> None:
+    """Run chunks of one proof until these seeds are done or ``until_s`` (monotonic) has passed."""
+    remaining = chunks(seeds, proof.chunk)
     with ExitStack() as stack:
         run: Callable[[partial[Done], list[range]], Iterator[Done]] = map
-        if not proof.is_alone:
+        if not proof.is_measured:
             run = stack.enter_context(multiprocessing.get_context("spawn").Pool(processes)).imap
         for seeds, failures in run(partial(run_chunk, proof), remaining):
             progress.add(name, commit, seeds, failures)
@@ -48,23 +56,31 @@ def advance(name: str, proof: Proof, progress: Progress, commit: str, until_s: f
 
 
 def soak(
-    proofs: Mapping[str, Proof], progress: Progress, commit: str, seconds: float, processes: int | None = None
+    proofs: Mapping[str, Proof],
+    progress: Progress,
+    commit: str,
+    seconds: float,
+    processes: int | None = None,
+    most_seeds: int | None = None,
 ) -> int:
     """Run proofs in turns until all are complete or ``seconds`` have passed; returns the number of failed seeds.
 
-    Proofs that this machine cannot run are skipped.
+    Proofs that this machine cannot run are skipped. ``most_seeds``: of each proof, in this run; None for all.
     """
     obstacles = {name: obstacle for name, proof in proofs.items() if (obstacle := proof.obstacle())}
     for name, obstacle in obstacles.items():
         print(f"{name}: skipped: {obstacle}", flush=True)
     end_s = time.monotonic() + seconds
     processes = processes or multiprocessing.cpu_count()
+    ends = {name: missing(name, proof, progress, commit)[:most_seeds].stop for name, proof in proofs.items()}
     while time.monotonic() < end_s:
-        incomplete = [name for name, proof in proofs.items() if progress.seeds_done(name) < proof.seeds]
-        incomplete = [name for name in incomplete if name not in obstacles]
+        incomplete = [name for name in proofs if progress.seeds_done(name) < ends[name] and name not in obstacles]
         if not incomplete:
             break
         for name in incomplete:
-            advance(name, proofs[name], progress, commit, min(end_s, time.monotonic() + SLICE_S), processes)
-            print(f"{name}: {progress.seeds_done(name):,} of {proofs[name].seeds:,} seeds", flush=True)
+            seeds = range(progress.seeds_done(name), ends[name])
+            until_s = min(end_s, time.monotonic() + SLICE_S)
+            advance(name, proofs[name], progress, commit, seeds, until_s, processes)
+            left = len(missing(name, proofs[name], progress, commit))
+            print(f"{name}: {proofs[name].seeds - left:,} of {proofs[name].seeds:,} seeds", flush=True)
     return sum(len(progress.failures(name)) for name in proofs)

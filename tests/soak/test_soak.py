@@ -38,6 +38,22 @@ def test_soak_without_time_resumes_after_the_last_chunk(tmp_path: Path) -> None:
     assert second.failures == {"5": "bad"}
 
 
+def test_measured_proof_begins_anew_on_another_commit(tmp_path: Path) -> None:
+    proofs = {"toy": TOY["toy"]._replace(seeds=4, chunk=2, is_measured=True)}
+    progress = Progress(tmp_path / "progress.json")
+    progress.add("toy", "c1", range(3), {})
+    soak(proofs, progress, "c1", 60)
+    soak(proofs, progress, "c2", 60)
+    assert (progress.seeds_done("toy", "c1"), progress.seeds_done("toy", "c2")) == (4, 4)
+
+
+def test_run_may_be_limited_to_some_seeds_of_each_proof(tmp_path: Path) -> None:
+    proofs = {"one": TOY["toy"]._replace(is_measured=True), "two": TOY["toy"]._replace(chunk=1, is_measured=True)}
+    progress = Progress(tmp_path / "progress.json")
+    soak(proofs, progress, "c1", 60, most_seeds=3)
+    assert [progress.seeds_done(name) for name in proofs] == [3, 3]
+
+
 def test_progress_with_a_gap_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="toy: seeds from 8, expected from 0"):
         Progress(tmp_path / "progress.json").add("toy", "c1", range(8, 12), {})
