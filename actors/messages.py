@@ -165,11 +165,16 @@ class Committed(NamedTuple):
 
 
 class OffsetFetch(NamedTuple):
-    """The reply is ``Fetched``. If ``topics`` is None, it contains all offsets of the group."""
+    """The reply is ``Fetched``. If ``topics`` is None, it contains all offsets of the group.
+
+    The member is not checked if it has neither an id nor an epoch.
+    """
 
     group_id: str
     topics: tuple[tuple[str, tuple[int, ...]], ...] | None
     require_stable: bool = False
+    member_id: str | None = None  # v9+: of a member of a group of the consumer protocol
+    member_epoch: int = -1
 
 
 class FetchedOffset(NamedTuple):

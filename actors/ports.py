@@ -144,6 +144,18 @@ class GroupSettings(Protocol):
     def group_max_pending_members(self) -> int: ...
 
     @property
+    def group_consumer_session_timeout_ms(self) -> int: ...
+
+    @property
+    def group_consumer_heartbeat_interval_ms(self) -> int: ...
+
+    @property
+    def group_consumer_max_size(self) -> int: ...
+
+    @property
+    def group_consumer_assignment_interval_ms(self) -> int: ...
+
+    @property
     def memory_limit_bytes(self) -> int: ...
 
     @property
@@ -160,3 +172,20 @@ class GroupSettings(Protocol):
 
     @property
     def offsets_retention_check_interval_ms(self) -> int: ...
+
+
+_NO_OVERRIDES: Mapping[str, int] = MappingProxyType({})
+
+
+class GroupConfigs(Protocol):
+    """Settings of single groups (Kafka's resource type GROUP). They may change at run time."""
+
+    def overrides(self, group_id: str) -> Mapping[str, int]:
+        """By Kafka's name, such as ``consumer.session.timeout.ms``. A group has none unless somebody has set them."""
+
+
+class NoGroupConfigs:
+    """No group has settings of its own."""
+
+    def overrides(self, _group_id: str) -> Mapping[str, int]:
+        return _NO_OVERRIDES

@@ -45,3 +45,38 @@ class ConsumerHeartbeatReply(NamedTuple):
     member_epoch: int = 0
     heartbeat_interval_ms: int = 0
     assigned: tuple[Partition, ...] | None = None
+
+
+class DescribeConsumerGroup(NamedTuple):
+    """A group of a ConsumerGroupDescribe request. The reply is ``ConsumerGroupDescribed``."""
+
+    group_id: str
+
+
+class DescribedConsumer(NamedTuple):
+    """``assigned``: without partitions that the member has to give back. ``is_classic``: by the classic protocol."""
+
+    member_id: str
+    instance_id: str | None
+    rack_id: str | None
+    member_epoch: int
+    client_id: str
+    client_host: str
+    topics: tuple[str, ...]
+    regex: str
+    assigned: tuple[Partition, ...]
+    target: tuple[Partition, ...]
+    is_classic: bool = False
+
+
+class ConsumerGroupDescribed(NamedTuple):
+    """What is durable. Topics of partitions may not exist any more."""
+
+    error: ErrorCode
+    group_id: str
+    message: str | None = None
+    state: str = ""
+    epoch: int = 0
+    assignment_epoch: int = 0
+    assignor_name: str = ""
+    members: tuple[DescribedConsumer, ...] = ()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from ..base import DEFERRED, ActorRef, ChildFailed, ChildPassivated, ResilientActor
+from ..consumer_group.environment import ConsumerGroupPorts
 from ..engine_ports import Clock
 from ..error_reply import error_reply
 from ..errors import ErrorCode
@@ -33,6 +34,8 @@ from .ownership import OwnershipMessage, PartitionOwnership
 from .retention import RetentionScan
 from .scans import GroupScans, ScanMessage
 from .topic_cleanup import TopicCleanups
+
+DEFAULT_PORTS = ConsumerGroupPorts()
 
 
 class CoordinatorActor(ResilientActor):
@@ -60,17 +63,18 @@ class CoordinatorActor(ResilientActor):
         timer: ActorRef,
         writer: ActorRef,
         topics: TopicsView,
+        consumer_groups: ConsumerGroupPorts = DEFAULT_PORTS,
     ) -> None:
         super().__init__()
         ref = self._actor_ref
         self._directory = directory
         self._partitions = directory.partitions
         self._cleanups = TopicCleanups()
-        environment = GroupEnvironment(
+        self._environment = GroupEnvironment(
             *(settings, clock, random, ref, timer, writer, directory.counters, directory.event_log, topics),
-            *(directory.partitions.memory, directory.memory_limit),
+            *(directory.partitions.memory, directory.memory_limit, consumer_groups),
         )
-        self._groups = GroupActors(directory, environment, self._cleanups, self.spawn)
+        self._groups = GroupActors(directory, self._environment, self._cleanups, self.spawn)
         retention = RetentionScan(settings, clock, timer, ref, directory.counters)
         self._scans = GroupScans(
             directory, ref, retention, self._cleanups, self._groups.activate, self.tell_self_after_turn
@@ -88,6 +92,9 @@ class CoordinatorActor(ResilientActor):
         group_id = request.group_id
         ref = self._directory.groups.get(group_id)
         if ref is None:
+            row = REQUESTS[type(request)]
+            if row.validate is not None and (invalid := row.validate(request, self._environment)) is not None:
+                return invalid
             number = self._partitions.number_of(group_id)
             partition = self._partitions[number]
             if not self._partitions.is_full:
@@ -96,12 +103,12 @@ class CoordinatorActor(ResilientActor):
                     return error
             if group_id in partition.passivated:
                 ref = self._groups.activate(number, group_id)
-            elif (reply := REQUESTS[type(request)].absent(request)) is not None:
+            elif (reply := row.absent(request)) is not None:
                 return reply
             elif self._directory.memory_limit.refuses_new():
                 return error_reply(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             else:
-                ref = self._groups.start(group_id, number, GroupData(REQUESTS[type(request)].creates))
+                ref = self._groups.start(group_id, number, GroupData(row.creates))
         if self._cleanups:
             self._cleanups.notify(group_id, ref)
         assert self.reply_to is not None, "requests have a reply_to"

@@ -148,7 +148,7 @@ class ActiveGroup:
     def _report_state(self) -> None:
         """Tell the coordinator each change, so that it can list groups without asking them."""
         group, listed = self.group, self.listed
-        if listed is not None and listed[1:3] == (group.state_name, group.protocol_type or ""):
+        if listed is not None and listed[1:] == (group.state_name, group.protocol_type or "", group.type):
             return
         self.listed = GroupChanged(self.group_id, group.state_name, group.protocol_type or "", group.type)
         self.environment.coordinator.tell(self.listed)

@@ -12,7 +12,7 @@ from ..errors import ErrorCode
 from ..messages import JoinGroup
 from ..records import CLASSIC, GroupRecord, GroupType, GroupValue
 from ..steps import run_steps
-from .contexts import StaticRejoinContext
+from .contexts import APPEND_ERRORS, StaticRejoinContext
 from .core import GroupCore
 from .deadlines import cancel_in_steps
 from .dispatch import DEADLINES, TABLES
@@ -91,6 +91,7 @@ class ClassicGroup(GroupCore):
 
     def append_failed(self, context: Any, error: ErrorCode, effects: Effects) -> None:
         """A record of this group could not be appended: revert the decision."""
+        error = APPEND_ERRORS.get(error, error)
         if isinstance(context, StaticRejoinContext):
             revert_replacement(self, context, error, effects)
         elif self.sync_phase.awaited is not None and context == self.sync_phase.awaited:

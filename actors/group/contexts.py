@@ -1,6 +1,7 @@
 """Contexts of appends: who waits for the outcome, and what it is told.
 
-A context with a method ``answer`` is answered with the error of the log, whichever instance of the actor gets it.
+A context with a method ``answer`` is answered with the error of the log, whichever instance of the actor gets it. If it
+has a property ``is_divisible`` that is true, and the log finds the entry too large, its group tries again with less.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..base import ActorRef
+from ..consumer_group.environment import ConsumerGroupPorts
 from ..engine_ports import Clock
 from ..memory import GroupMemory, MemoryLimit
 from ..ports import GroupSettings, Random, TopicsView
@@ -26,3 +27,4 @@ class GroupEnvironment(NamedTuple):
     topics: TopicsView
     memory: GroupMemory
     memory_limit: MemoryLimit
+    consumer_groups: ConsumerGroupPorts

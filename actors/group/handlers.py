@@ -6,14 +6,19 @@ from collections.abc import Callable, Mapping
 from types import GeneratorType
 from typing import Any
 
+from ..consumer_group.messages import JOIN_EPOCH, ConsumerHeartbeat
+from ..consumer_group.records import CONSUMER
+from ..consumer_group.requests import invalid_heartbeat
 from ..engine_ports import ReplyTo
 from ..errors import ErrorCode
 from ..messages import DescribedEvents, DescribeEvents, GroupRequest
 from ..steps import Steps
 from .active_group import ActiveGroup
-from .contexts import NewGroupContext
+from .change_of_kind import append_creation, handle_as
 from .deletion import delete_group
+from .kinds import KINDS
 from .offset_requests import commit, commit_in_transaction, delete_offsets, fetch
+from .requests import REQUESTS
 
 
 def handle_request(active: ActiveGroup, request: GroupRequest, reply: ReplyTo | None) -> object:
@@ -21,8 +26,7 @@ def handle_request(active: ActiveGroup, request: GroupRequest, reply: ReplyTo | 
     answer = active.group.handle(request, reply, active.effects)
     if isinstance(answer, GeneratorType):
         return _handle_in_steps(active, answer)
-    active.apply_effects()
-    return _answer_in_steps(active, answer) if active.effects.work else answer
+    return _applied(active, answer)
 
 
 def _handle_in_steps(active: ActiveGroup, steps: Steps[object]) -> Steps[object]:
@@ -43,15 +47,40 @@ def _answer_in_steps(active: ActiveGroup, answer: object) -> Steps[object]:
 
 
 def create_or_handle(active: ActiveGroup, request: GroupRequest, reply: ReplyTo | None) -> object:
-    """The same for a request that may create the group."""
+    """The same for a request that may create the group, or turn an empty group of another kind into one of its own."""
+    group = active.group
+    creates = REQUESTS[type(request)].creates
+    if group.is_empty and group.type != creates and creates in KINDS:
+        return _applied(active, handle_as(active, creates, request, reply))
     effects = active.effects
-    answer = active.group.handle(request, reply, effects)
+    answer = group.handle(request, reply, effects)
     if active.data.is_empty() and active.in_flight.is_all_appended and not effects.records:
-        record = active.group.creation_record(request)
-        if record is not None:
-            effects.append_record(record, NewGroupContext())
+        append_creation(group, request, effects)
+    return _applied(active, answer)
+
+
+def _applied(active: ActiveGroup, answer: object) -> object:
+    """Apply the effects of a decision. Returns the answer, or the work that comes before it."""
     active.apply_effects()
-    return _answer_in_steps(active, answer) if effects.work else answer
+    return _answer_in_steps(active, answer) if active.effects.work else answer
+
+
+def beat(active: ActiveGroup, request: ConsumerHeartbeat, reply: ReplyTo | None) -> object:
+    """The hot path: a heartbeat without effects has changed nothing."""
+    group = active.group
+    if group.type != CONSUMER:
+        return _beat_other_kind(active, request, reply)
+    answer = group.handle(request, reply, active.effects)
+    return answer if active.effects.is_empty else _applied(active, answer)
+
+
+def _beat_other_kind(active: ActiveGroup, request: ConsumerHeartbeat, reply: ReplyTo | None) -> object:
+    invalid = invalid_heartbeat(request, active.environment.consumer_groups.assignors)
+    if invalid is not None:
+        return invalid
+    if request.member_epoch == JOIN_EPOCH:
+        return create_or_handle(active, request, reply)
+    return _applied(active, active.group.handle(request, reply, active.effects))
 
 
 def describe_events(active: ActiveGroup, _request: DescribeEvents, _reply: ReplyTo | None) -> DescribedEvents:
@@ -65,6 +94,7 @@ HANDLERS: Mapping[str, Handler] = {
     for function in (
         handle_request,
         create_or_handle,
+        beat,
         describe_events,
         commit,
         commit_in_transaction,

@@ -59,7 +59,10 @@ class Group(Protocol):
 
     @property
     def is_empty(self) -> bool:
-        """Whether the state is Empty: the group is deleted with its last offset."""
+        """Whether the state is Empty, and no decision is on its way to change that.
+
+        Such a group is deleted with its last offset, and may become a group of another kind.
+        """
 
     @property
     def may_be_passivated(self) -> bool:
@@ -87,7 +90,7 @@ class Group(Protocol):
         """
 
     def append_failed(self, context: Any, error: ErrorCode, effects: Effects) -> None:
-        """Records of this group could not be appended: revert the decision. ``error`` is the code for clients."""
+        """Records of this group could not be appended: revert the decision. ``error`` is that of the log."""
 
     def expired(self, name: Any, effects: Effects) -> None:
         """Handle the alarm of the deadline ``name``."""

@@ -167,6 +167,8 @@ class GroupData:
         elif record.value is not None:
             self.type = record.group_type
             self.value = self.kind.replay(None, record)
+        if self.value is None:
+            self.type = CLASSIC
 
     def _supersede(self, record: OffsetRecord) -> None:
         if record.value is None:

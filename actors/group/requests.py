@@ -9,6 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from ..consumer_group.messages import ConsumerHeartbeat, DescribeConsumerGroup
+from ..consumer_group.records import CONSUMER
+from ..consumer_group.requests import (
+    describe_absent,
+    describe_error,
+    describe_refused,
+    heartbeat_absent,
+    heartbeat_error,
+    heartbeat_refused,
+    invalid_heartbeat,
+)
 from ..errors import ErrorCode
 from ..messages import (
     Committed,
@@ -37,6 +48,7 @@ from ..messages import (
 from ..ports import GroupSettings
 from ..records import CLASSIC, GroupType
 from ..strings import find_too_long_string
+from .environment import GroupEnvironment
 from .kind import ABSENT_NAME
 
 
@@ -50,6 +62,8 @@ class RequestRow(NamedTuple):
     ``waits_for_deletion``: whether the request is held back while the group or some of its offsets are being deleted,
     because it could add members or offsets.
     ``needs_group_id``: whether "" is refused. ``check``: the error of a request that is invalid for any group.
+    ``validate``: the same for a group without an actor, as a reply; None if the request is valid. An active group of
+    the kind ``creates`` validates by itself.
     ``error_while_loading``: the error while the group's partition is being loaded; NONE is a success.
     """
 
@@ -61,6 +75,7 @@ class RequestRow(NamedTuple):
     waits_for_deletion: bool = False
     needs_group_id: bool = False
     check: Callable[[Any, GroupSettings], ErrorCode] | None = None
+    validate: Callable[[Any, GroupEnvironment], Any] | None = None
     error_while_loading: ErrorCode = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
@@ -142,6 +157,10 @@ def _describe_refused(request: DescribeGroup) -> Described:
     return Described(ErrorCode.NONE, request.group_id, ABSENT_NAME, message=message)
 
 
+def _validate_heartbeat(request: ConsumerHeartbeat, environment: GroupEnvironment) -> Any:
+    return invalid_heartbeat(request, environment.consumer_groups.assignors)
+
+
 def _never_refused(request: GroupRequest) -> Any:
     raise TypeError(f"every kind of group has to handle {type(request).__name__}")
 
@@ -172,6 +191,16 @@ REQUESTS: dict[type, RequestRow] = {
     LeaveGroup: RequestRow(
         lambda _request, error: Left(error), absent=_leave_absent, refused=_leave_absent, needs_group_id=True
     ),
+    ConsumerHeartbeat: RequestRow(
+        heartbeat_error,
+        absent=heartbeat_absent,
+        refused=heartbeat_refused,
+        creates=CONSUMER,
+        handler="beat",
+        waits_for_deletion=True,
+        validate=_validate_heartbeat,
+    ),
+    DescribeConsumerGroup: RequestRow(describe_error, absent=describe_absent, refused=describe_refused),
     OffsetCommit: RequestRow(
         _commit_error,
         absent=_commit_absent,

@@ -9,7 +9,8 @@ from ..engine_ports import ReplyTo
 from ..errors import ErrorCode
 from ..steps import Steps, run_steps
 from .active_group import ActiveGroup
-from .contexts import APPEND_ERRORS, NewGroupContext, ReplyContext, deliver_error
+from .contexts import APPEND_ERRORS, NewGroupContext, deliver_error
+from .decisions import DecisionsContext
 from .deletion import abort_deletion, append_tombstones_when_idle
 from .effects import Effects
 from .events import Reason
@@ -46,20 +47,28 @@ def reload(active: ActiveGroup, error: ErrorCode = ErrorCode.COORDINATOR_NOT_AVA
 
 def handle_group_record_written(active: ActiveGroup, context: Any, log_error: ErrorCode) -> None:
     """Records of the group itself, rather than of its offsets, are durable, or could not be appended."""
-    error, in_flight, effects = APPEND_ERRORS.get(log_error, log_error), active.in_flight, active.effects
-    if isinstance(context, ReplyContext):
-        context.answer(error)
-    if in_flight.appends_done <= in_flight.stale_appends:
+    error, data = APPEND_ERRORS.get(log_error, log_error), active.data
+    is_stale = active.in_flight.appends_done <= active.in_flight.stale_appends
+    answer = getattr(context, "answer", None)
+    if answer is not None and not (log_error is ErrorCode.MESSAGE_TOO_LARGE and not is_stale and _divides(context)):
+        answer(log_error)
+    if is_stale:
         reload(active)  # sent by an earlier instance: ``data`` contains it now
+    elif active.group.type != data.type:
+        reload(active, error or ErrorCode.COORDINATOR_NOT_AVAILABLE)  # the change of its kind failed, or is not durable
     elif error is not ErrorCode.NONE and isinstance(context, NewGroupContext):
         reload(active, error)
     elif error is not ErrorCode.NONE:
         environment = active.environment
         environment.event_log.log_refused_record("group", active.group_id, error, environment.clock.monotonic_ms())
-        active.group.append_failed(context, error, effects)
-    elif active.data.value is not None:
-        active.group.appended(active.data.value, context, effects)
+        active.group.append_failed(context, log_error, active.effects)
+    elif data.value is not None:
+        active.group.appended(data.value, context, active.effects)
     active.apply_effects()
+
+
+def _divides(context: Any) -> bool:
+    return getattr(context, "is_divisible", False)
 
 
 def reply_to_all(active: ActiveGroup, current: ReplyTo | None, bug: Exception) -> None:
@@ -71,10 +80,11 @@ def reply_to_all(active: ActiveGroup, current: ReplyTo | None, bug: Exception) -
     replied: set[int] = {id(current)}
     effects, active.effects = active.effects, Effects(active.environment.counters, active.effects.history)
     active.effects.events = effects.events
-    for answer in effects.answers:
-        if id(answer.reply) not in replied:
-            replied.add(id(answer.reply))
-            deliver_error(answer.reply, bug)
+    unsent = effects.context.replies if isinstance(effects.context, DecisionsContext) else ()
+    for reply in (*(answer.reply for answer in effects.answers), *unsent):
+        if id(reply) not in replied:
+            replied.add(id(reply))
+            deliver_error(reply, bug)
     active.idle.cancel(active.effects)
     try:
         active.group.close(ErrorCode.COORDINATOR_NOT_AVAILABLE, Reason.RESTARTED, active.effects)

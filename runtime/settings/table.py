@@ -119,6 +119,25 @@ class Settings:
         1,
         INT_MAX,
     )
+    group_consumer_session_timeout_ms: int = row(
+        45_000,
+        "A member of the consumer protocol (KIP-848) is removed after this time without a heartbeat.",
+        1,
+        INT_MAX,
+    )
+    group_consumer_heartbeat_interval_ms: int = row(
+        5000, "Members of the consumer protocol are told to send a heartbeat so often.", 1, INT_MAX
+    )
+    group_consumer_max_size: int = row(
+        INT_MAX, "The maximum number of members of a group of the consumer protocol.", 1, INT_MAX
+    )
+    group_consumer_assignment_interval_ms: int = row(
+        1000,
+        "A group of the consumer protocol gets a new target assignment at most once in this time (KIP-1263); 0 is no"
+        " limit.",
+        0,
+        INT_MAX,
+    )
     group_max_member_protocols: int = row(
         1000,
         "The maximum number of protocols (assignors) that a member may offer; a JoinGroup with more is answered"

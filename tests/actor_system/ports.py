@@ -51,6 +51,10 @@ class FakeGroupSettings:
         self.group_max_session_timeout_ms = 1_800_000
         self.group_max_size = 2**31 - 1
         self.group_max_pending_members = 50_000
+        self.group_consumer_session_timeout_ms = 45_000
+        self.group_consumer_heartbeat_interval_ms = 5_000
+        self.group_consumer_max_size = 2**31 - 1
+        self.group_consumer_assignment_interval_ms = 1_000
         self.memory_limit_bytes = 2**63 - 1
         self.group_generation_from_clock = False
         self.offset_metadata_max_bytes = 4096

@@ -9,6 +9,8 @@ from actor_system.requests import GROUP, commit, fetch, heartbeat, join, leave, 
 from actor_system.simulation import CoordinatorSimulation
 
 from callboard.actors import messages
+from callboard.actors.consumer_group import messages as consumer_messages
+from callboard.actors.consumer_group.messages import ConsumerHeartbeat, DescribeConsumerGroup
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.handlers import HANDLERS
 from callboard.actors.group.requests import REQUESTS, refuse
@@ -34,13 +36,17 @@ EVERY_REQUEST: tuple[GroupRequest, ...] = (
     DescribeEvents(GROUP),
     DescribeGroup(GROUP),
     DeleteGroup(GROUP),
+    ConsumerHeartbeat(GROUP, "m", 1),
+    DescribeConsumerGroup(GROUP),
 )
 
 
 def test_every_class_of_requests_has_a_row() -> None:
     """A row without a handler, or a request without a row, would be a bug reply to a client."""
     assert {type(request) for request in EVERY_REQUEST} == set(REQUESTS)
-    assert all(hasattr(messages, request.__name__) for request in REQUESTS)
+    assert all(
+        hasattr(messages, request.__name__) or hasattr(consumer_messages, request.__name__) for request in REQUESTS
+    )
     assert {row.handler for row in REQUESTS.values()} == set(HANDLERS)
 
 

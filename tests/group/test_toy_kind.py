@@ -14,6 +14,7 @@ from actor_system.simulation import CoordinatorSimulation
 from harness import async_test, running_node
 from partition_helpers import TIME_MS, plain
 from project_paths import ROOT
+from toy_kind.group import LATER
 from toy_kind.kind import ROWS
 from toy_kind.records import QUEUE, EpochRecord, EpochValue, MemberRecord, QueueMember
 from toy_kind.requests import (
@@ -38,6 +39,7 @@ from callboard.actors.messages import (
     QuarantinedGroup,
 )
 from callboard.actors.records import CLASSIC, OffsetRecord, OffsetValue, Record
+from callboard.actors.timer.messages import Expired
 from callboard.runtime.cli.log.dump import as_json, format_line
 from callboard.runtime.cli.log.scan import LoggedRecord, LogPartition
 from callboard.runtime.cli.log.stats import describe_key
@@ -143,6 +145,164 @@ def test_heartbeat_tells_a_new_epoch_and_session_ends(simulation: CoordinatorSim
 
 def test_topics_of_the_view_are_assigned(simulation: CoordinatorSimulation) -> None:
     assert joined(simulation, topics=("jobs", "none")).partitions == (("jobs", 3),)
+
+
+# Decisions while an entry is in flight -------------------------------------------------------------------------------
+
+
+def members_of(simulation: CoordinatorSimulation) -> tuple[str, ...]:
+    members: tuple[str, ...] = simulation.post(DescribeQueue(Q)).value.members
+    return members
+
+
+def test_joins_in_flight_are_decided_one_after_the_other_and_stored_together() -> None:
+    simulation = CoordinatorSimulation(holds_appends=True)
+    first, second, third = (simulation.post(JoinQueue(Q, member_id)) for member_id in "abc")
+    assert (first.is_waiting, second.is_waiting, len(simulation.log.in_flight)) == (True, True, 1)
+    simulation.complete_append()
+    assert (first.value.epoch, second.is_waiting) == (1, True)
+    simulation.complete_append()
+    assert (second.value.epoch, third.value.epoch) == (2, 3)
+    assert members_of(simulation) == ("a", "b", "c")
+
+
+def test_decision_after_a_failed_append_does_not_see_what_has_failed() -> None:
+    simulation = CoordinatorSimulation(holds_appends=True)
+    first, second = (simulation.post(JoinQueue(Q, member_id)) for member_id in "ab")
+    simulation.fail(ErrorCode.KAFKA_STORAGE_ERROR)
+    simulation.complete_append()
+    assert (first.value.error, second.value.epoch) == (ErrorCode.NOT_COORDINATOR, 1)
+    assert members_of(simulation) == ("b",)
+
+
+def test_entry_that_is_too_large_is_divided() -> None:
+    simulation = CoordinatorSimulation(holds_appends=True)
+    replies = [simulation.post(JoinQueue(Q, member_id)) for member_id in "abcde"]
+    simulation.complete_append()
+    for _ in range(2):  # four joins, then two, are too many
+        simulation.fail(ErrorCode.MESSAGE_TOO_LARGE)
+    simulation.complete_append()
+    assert [reply.is_waiting for reply in replies] == [False, False, True, True, True]
+    simulation.complete_append()
+    assert [reply.value.epoch for reply in replies] == [1, 2, 3, 4, 5]
+
+
+def test_one_decision_that_is_too_large_is_refused() -> None:
+    simulation = CoordinatorSimulation(holds_appends=True)
+    reply = simulation.post(JoinQueue(Q, "a"))
+    simulation.fail(ErrorCode.MESSAGE_TOO_LARGE)
+    assert reply.value.error is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_expired_session_waits_for_the_entry_in_flight(simulation: CoordinatorSimulation) -> None:
+    joined(simulation, "a")
+    simulation.holds_appends = True
+    reply = simulation.post(JoinQueue(Q, "b", session_timeout_ms=100_000))
+    simulation.advance(10_000)
+    simulation.complete_all_appends()
+    assert (reply.value.epoch, members_of(simulation)) == (2, ("b",))
+
+
+def test_decision_that_needs_a_result_makes_later_ones_wait(simulation: CoordinatorSimulation) -> None:
+    joined(simulation, "a")
+    first, second = simulation.post(JoinQueue(Q, "b", ("later",))), simulation.post(JoinQueue(Q, "c"))
+    assert (first.is_waiting, second.is_waiting) == (True, True)
+    simulation.topics_view.counts["later"] = 1
+    simulation.tell(Q, Expired((LATER,)))
+    assert (first.value, second.value.epoch) == (QueueJoined(ErrorCode.NONE, 2, (("later", 1),)), 3)
+
+
+def test_bug_in_a_decision_leaves_no_request_without_reply(
+    simulation: CoordinatorSimulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulation.holds_appends = True
+    replies = [simulation.post(JoinQueue(Q, member_id)) for member_id in "abc"]
+    group = simulation.directory.groups[Q].actor_inbox.actor.group  # type: ignore[union-attr]
+    monkeypatch.setattr(group._queue, "_decide", lambda *_: 1 / 0)
+    simulation.complete_append()
+    assert [reply.value.error for reply in replies] == [
+        ErrorCode.NONE,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ]
+
+
+# Change of kind ------------------------------------------------------------------------------------------------------
+
+
+def kinds(simulation: CoordinatorSimulation) -> list[tuple[str, str]]:
+    return [(group.group_type, group.state) for group in simulation.listed()]
+
+
+def key_types(simulation: CoordinatorSimulation) -> list[int]:
+    """Of the records of the last entry; negative for tombstones."""
+    [(_partition, records)] = simulation.log.rounds[-1]
+    written: Any = records
+    return [record.key_type if record.value is not None else -record.key_type for record in written]
+
+
+def test_empty_classic_group_becomes_a_queue(simulation: CoordinatorSimulation) -> None:
+    simulation.post(commit(5, group_id=Q))
+    assert kinds(simulation) == [("classic", "Empty")]
+    assert joined(simulation).epoch == 1
+    assert key_types(simulation) == [-2, 1001, 1002]
+    assert kinds(simulation) == [("queue", "Active")]
+    assert simulation.post(fetch(group_id=Q)).value.topics[0][1][0].offset == 5
+    restarted = CoordinatorSimulation(simulation.log.groups())
+    assert kinds(restarted) == [("queue", "Active")]
+
+
+def test_empty_queue_becomes_a_classic_group(simulation: CoordinatorSimulation) -> None:
+    joined(simulation)
+    simulation.post(LeaveQueue(Q, "a"))
+    assert simulation.post(join(group_id=Q)).is_waiting
+    assert key_types(simulation) == [-1001, 2]
+    simulation.advance(3000)
+    assert kinds(simulation) == [("classic", "CompletingRebalance")]
+    assert kinds(CoordinatorSimulation(simulation.log.groups())) == [("classic", "Empty")]
+
+
+def test_refused_request_does_not_change_the_kind(simulation: CoordinatorSimulation) -> None:
+    joined(simulation)
+    simulation.post(LeaveQueue(Q, "a"))
+    assert simulation.post(join("m", group_id=Q)).value.error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert kinds(simulation) == [("queue", "Empty")]
+    assert joined(simulation).epoch == 3
+
+
+def test_failed_change_of_kind_leaves_the_old_kind(simulation: CoordinatorSimulation) -> None:
+    simulation.post(commit(5, group_id=Q))
+    simulation.holds_appends = True
+    first, second = simulation.post(JoinQueue(Q, "a")), simulation.post(JoinQueue(Q, "b"))
+    simulation.fail(ErrorCode.KAFKA_STORAGE_ERROR)
+    assert [reply.value.error for reply in (first, second)] == [ErrorCode.NOT_COORDINATOR] * 2
+    assert kinds(simulation) == [("classic", "Empty")]
+    simulation.holds_appends = False
+    assert joined(simulation).epoch == 1
+
+
+def test_joins_during_a_change_of_kind(simulation: CoordinatorSimulation) -> None:
+    simulation.post(commit(5, group_id=Q))
+    simulation.holds_appends = True
+    replies = [simulation.post(JoinQueue(Q, member_id)) for member_id in "ab"]
+    classic = simulation.post(join(group_id=Q))
+    simulation.complete_all_appends()
+    assert [reply.value.epoch for reply in replies] == [1, 2]
+    assert classic.value.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+def test_record_of_the_old_kind_in_flight_does_not_confuse_the_new_one(simulation: CoordinatorSimulation) -> None:
+    """The classic group has a member id that has not joined yet, and its first record is in flight."""
+    simulation.holds_appends = True
+    simulation.post(join(group_id=Q, version=4))
+    reply = simulation.post(JoinQueue(Q, "a"))
+    simulation.complete_all_appends()
+    assert reply.value.epoch == 1
+    assert kinds(simulation) == [("queue", "Active")]
+    assert members_of(simulation) == ("a",)
+    simulation.advance(9_000)
+    assert simulation.post(QueueHeartbeat(Q, "a", 1)).value is ErrorCode.NONE
+    assert simulation.deadlines == 1, "the deadline of the member id is cancelled"
 
 
 # Offsets, deletion, expiry -------------------------------------------------------------------------------------------

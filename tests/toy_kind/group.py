@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from functools import partial
 from typing import Any
 
-from callboard.actors.base import DEFERRED
 from callboard.actors.engine_ports import ReplyTo
 from callboard.actors.error_reply import error_reply
 from callboard.actors.errors import ErrorCode
-from callboard.actors.group.contexts import ReplyContext
+from callboard.actors.group.decisions import Decided, DecisionQueue
 from callboard.actors.group.effects import Deadline, Effects
 from callboard.actors.group.environment import GroupEnvironment
 from callboard.actors.group.events import Reason
 from callboard.actors.group.kind import OffsetExpiry
 from callboard.actors.group.requests import refuse
 from callboard.actors.messages import DeleteGroup, OffsetCommit, OffsetDelete, OffsetFetch, TxnOffsetCommit
-from callboard.actors.records import GroupType
+from callboard.actors.records import GroupType, Record
 
 from .records import QUEUE, EpochRecord, EpochValue, MemberRecord, QueueMember
 from .requests import DescribeQueue, JoinQueue, LeaveQueue, QueueDescribed, QueueHeartbeat, QueueJoined
-from .value import QueueValue
+from .value import QueueValue, replayed
 
 
 class State(StrEnum):
@@ -31,6 +29,9 @@ class State(StrEnum):
     DEAD = "Dead"
 
 
+LATER = ("later",)
+"""The name of a deadline that comes when the topic "later" exists, to which a member that joins may subscribe."""
+
 Cell = ErrorCode | str
 """An error code, or the name of the method that handles the request."""
 
@@ -38,7 +39,7 @@ OWN = frozenset({JoinQueue, QueueHeartbeat, LeaveQueue, DescribeQueue})
 
 TABLE: Mapping[State, Mapping[type, Cell]] = {
     State.EMPTY: {
-        JoinQueue: "_join",
+        JoinQueue: "_submit",
         QueueHeartbeat: ErrorCode.UNKNOWN_MEMBER_ID,
         LeaveQueue: ErrorCode.UNKNOWN_MEMBER_ID,
         DescribeQueue: "_describe",
@@ -49,9 +50,9 @@ TABLE: Mapping[State, Mapping[type, Cell]] = {
         DeleteGroup: ErrorCode.NONE,
     },
     State.ACTIVE: {
-        JoinQueue: "_join",
+        JoinQueue: "_submit",
         QueueHeartbeat: "_heartbeat",
-        LeaveQueue: "_leave",
+        LeaveQueue: "_submit",
         DescribeQueue: "_describe",
         OffsetCommit: ErrorCode.NONE,
         TxnOffsetCommit: ErrorCode.NONE,
@@ -72,7 +73,8 @@ class QueueGroup:
         self.state = State.EMPTY
         self._environment = environment
         self._value = QueueValue()
-        self._next_epoch = 0
+        self._soft = QueueValue()  # with the entry in flight
+        self._queue = DecisionQueue(self._decide)
         self._sessions: dict[str, Deadline] = {}
 
     @property
@@ -93,14 +95,14 @@ class QueueGroup:
 
     @property
     def is_empty(self) -> bool:
-        return self.state is State.EMPTY
+        return self.state is State.EMPTY and self._queue.is_idle
 
     @property
     def may_be_passivated(self) -> bool:
         return self.is_empty
 
     def load(self, value: QueueValue, effects: Effects) -> None:
-        self._next_epoch = value.epoch
+        self._soft = value
         self._apply(value, effects)
 
     def _apply(self, value: QueueValue, effects: Effects) -> None:
@@ -128,14 +130,8 @@ class QueueGroup:
             return error_reply(request, cell) if type(request) in OWN else cell
         return getattr(self, cell)(request, reply, effects)
 
-    def _join(self, request: JoinQueue, reply: ReplyTo, effects: Effects) -> object:
-        counts = ((topic, self._environment.topics.partition_count(topic)) for topic in request.topics)
-        partitions = tuple((topic, count) for topic, count in counts if count is not None)
-        member = QueueMember(request.session_timeout_ms, request.topics)
-        self._write(MemberRecord(self.group_id, request.member_id, member), effects)
-        joined = QueueJoined(ErrorCode.NONE, self._next_epoch, partitions)
-        effects.context = ReplyContext(reply, joined, partial(error_reply, request))
-        return DEFERRED
+    def _submit(self, request: Any, reply: ReplyTo, effects: Effects) -> object:
+        return self._queue.submit(request, reply, effects)
 
     def _heartbeat(self, request: QueueHeartbeat, _reply: ReplyTo | None, effects: Effects) -> ErrorCode:
         if request.member_id not in self._sessions:
@@ -143,17 +139,29 @@ class QueueGroup:
         self._renew(request.member_id, effects)
         return ErrorCode.NONE if request.epoch == self._value.epoch else ErrorCode.REBALANCE_IN_PROGRESS
 
-    def _leave(self, request: LeaveQueue, reply: ReplyTo, effects: Effects) -> object:
-        if request.member_id not in self._sessions:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        self._write(MemberRecord(self.group_id, request.member_id, None), effects)
-        effects.context = ReplyContext(reply, ErrorCode.NONE, partial(error_reply, request))
-        return DEFERRED
+    def _decide(self, message: Any, _effects: Effects) -> Decided | None:
+        if isinstance(message, JoinQueue):
+            return self._decide_join(message)
+        is_request = isinstance(message, LeaveQueue)
+        member_id = message.member_id if is_request else message[1]
+        if member_id not in self._soft.members:
+            return Decided(ErrorCode.UNKNOWN_MEMBER_ID)
+        return Decided(ErrorCode.NONE, self._records(member_id, None))
 
-    def _write(self, record: MemberRecord, effects: Effects) -> None:
-        self._next_epoch += 1
-        effects.append_record(EpochRecord(self.group_id, EpochValue(self._next_epoch)))
-        effects.append_record(record)
+    def _decide_join(self, request: JoinQueue) -> Decided | None:
+        if "later" in request.topics and not self._environment.topics.partition_count("later"):
+            return None  # until ``expired`` is called with LATER
+        counts = ((topic, self._environment.topics.partition_count(topic)) for topic in request.topics)
+        partitions = tuple((topic, count) for topic, count in counts if count is not None)
+        records = self._records(request.member_id, QueueMember(request.session_timeout_ms, request.topics))
+        return Decided(QueueJoined(ErrorCode.NONE, self._soft.epoch, partitions), records)
+
+    def _records(self, member_id: str, member: QueueMember | None) -> Sequence[Record]:
+        epoch = EpochRecord(self.group_id, EpochValue(max(self._soft.epoch, 0) + 1))
+        records: list[EpochRecord | MemberRecord] = [epoch, MemberRecord(self.group_id, member_id, member)]
+        for record in records:
+            self._soft = replayed(self._soft, record)
+        return records
 
     def _describe(self, _request: DescribeQueue, _reply: ReplyTo | None, _effects: Effects) -> QueueDescribed:
         return QueueDescribed(ErrorCode.NONE, self.state.value, self._value.epoch, tuple(self._value.members))
@@ -163,17 +171,22 @@ class QueueGroup:
 
     def appended(self, value: QueueValue, _context: object, effects: Effects) -> None:
         self._apply(value, effects)
+        self._queue.appended(effects)
 
-    def append_failed(self, context: object, error: ErrorCode, effects: Effects) -> None:
-        """The members are unchanged; epochs may have gaps."""
+    def append_failed(self, _context: object, error: ErrorCode, effects: Effects) -> None:
+        self._soft = self._value
+        self._queue.append_failed(error, effects)
 
     # Deadlines, offsets and the end ----------------------------------------------------------------------------------
 
     def expired(self, name: Any, effects: Effects) -> None:
+        if name == LATER:
+            self._queue.resume(effects)
+            return
         deadline = self._sessions.get(name[1])
         if deadline is not None and deadline.handle_alarm(self._environment.clock.monotonic_ms(), effects):
             effects.counters.expired_sessions += 1
-            self._write(MemberRecord(self.group_id, name[1], None), effects)
+            self._queue.submit(name, None, effects)
 
     def is_subscribed_to(self, topic: str) -> bool:
         return any(topic in member.topics for member in self._value.members.values())
@@ -186,4 +199,5 @@ class QueueGroup:
         for deadline in self._sessions.values():
             deadline.cancel(effects)
         self._sessions.clear()
+        self._queue.refuse_all(error, effects)
         self.state = State.DEAD

@@ -11,7 +11,7 @@ from callboard.actors.records import GroupStateRecord, Record
 from .group import QueueGroup, State
 from .records import QUEUE, RECORD_ROWS, EpochRecord, MemberRecord, QueueMember
 from .requests import REQUEST_ROWS
-from .value import QueueValue
+from .value import QueueValue, replayed
 
 
 class QueueKind:
@@ -22,13 +22,7 @@ class QueueKind:
         return QueueGroup(group_id, environment)
 
     def replay(self, value: QueueValue | None, record: GroupStateRecord) -> QueueValue | None:
-        value = value or QueueValue()
-        if isinstance(record, MemberRecord):
-            others = {name: member for name, member in value.members.items() if name != record.member_id}
-            members = others if record.value is None else others | {record.member_id: record.value}
-            value = value._replace(members=members)
-        else:
-            value = value._replace(epoch=-1 if record.value is None else record.value.epoch)
+        value = replayed(value or QueueValue(), record)
         return None if value == QueueValue() else value
 
     def has_members(self, value: QueueValue) -> bool:

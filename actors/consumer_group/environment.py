@@ -1,0 +1,24 @@
+"""What groups of the consumer protocol get from outside, besides the environment of all groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from ..assignors.server.base import ServerAssignor
+from ..assignors.server.table import SERVER_ASSIGNORS
+from ..ports import GroupConfigs, NoGroupConfigs, TopicsView
+from .metadata_hash import metadata_hash
+
+TopicsHash = Callable[[TopicsView, Iterable[str]], int]
+
+
+class ConsumerGroupPorts(NamedTuple):
+    """``assignors``: by name; the first is the default. ``metadata_hash``: of those of these topics that exist.
+
+    ``configs``: settings of single groups.
+    """
+
+    assignors: Mapping[str, ServerAssignor] = SERVER_ASSIGNORS
+    metadata_hash: TopicsHash = metadata_hash
+    configs: GroupConfigs = NoGroupConfigs()

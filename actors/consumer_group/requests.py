@@ -1,0 +1,61 @@
+"""What the table of requests (``actors/group/requests.py``) needs for groups of the consumer protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from ..errors import CoordinatorError, ErrorCode
+from .checks import check_request
+from .messages import (
+    JOIN_EPOCH,
+    ConsumerGroupDescribed,
+    ConsumerHeartbeat,
+    ConsumerHeartbeatReply,
+    DescribeConsumerGroup,
+)
+
+
+def heartbeat_error(_request: ConsumerHeartbeat, error: ErrorCode) -> ConsumerHeartbeatReply:
+    return ConsumerHeartbeatReply(error)
+
+
+def refused(error: CoordinatorError) -> ConsumerHeartbeatReply:
+    return ConsumerHeartbeatReply(error.code, str(error))
+
+
+def invalid_heartbeat(request: ConsumerHeartbeat, assignors: Collection[str]) -> ConsumerHeartbeatReply | None:
+    """The reply to a heartbeat that is wrong for any group; None if it is valid."""
+    try:
+        check_request(request, assignors)
+    except CoordinatorError as error:
+        return refused(error)
+    return None
+
+
+def heartbeat_absent(request: ConsumerHeartbeat) -> ConsumerHeartbeatReply:
+    """A group that a member joins will be created; no kind of group does that yet."""
+    if request.member_epoch == JOIN_EPOCH:
+        return ConsumerHeartbeatReply(ErrorCode.UNSUPPORTED_VERSION)
+    group = "Group" if request.member_epoch < 0 else "Consumer group"
+    return ConsumerHeartbeatReply(ErrorCode.GROUP_ID_NOT_FOUND, f"{group} {request.group_id} not found.")
+
+
+def heartbeat_refused(request: ConsumerHeartbeat) -> ConsumerHeartbeatReply:
+    return ConsumerHeartbeatReply(ErrorCode.GROUP_ID_NOT_FOUND, _other_kind(request.group_id))
+
+
+def describe_error(request: DescribeConsumerGroup, error: ErrorCode) -> ConsumerGroupDescribed:
+    return ConsumerGroupDescribed(error, request.group_id)
+
+
+def describe_absent(request: DescribeConsumerGroup) -> ConsumerGroupDescribed:
+    message = f"Group {request.group_id} not found."
+    return ConsumerGroupDescribed(ErrorCode.GROUP_ID_NOT_FOUND, request.group_id, message)
+
+
+def describe_refused(request: DescribeConsumerGroup) -> ConsumerGroupDescribed:
+    return ConsumerGroupDescribed(ErrorCode.GROUP_ID_NOT_FOUND, request.group_id, _other_kind(request.group_id))
+
+
+def _other_kind(group_id: str) -> str:
+    return f"Group {group_id} is not a consumer group."

@@ -1,0 +1,167 @@
+"""DecisionQueue: at most one entry with a group's state is in flight. Pure.
+
+A decision reads the soft state, and its records change that state at once. What comes while an entry is in flight
+waits. When the entry is durable all that waits is decided together, and becomes the next entry. So no decision runs on
+a state that another one is about to change, and many decisions cost one append.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from ..base import DEFERRED
+from ..engine_ports import ReplyTo
+from ..error_reply import error_reply
+from ..errors import ErrorCode
+from ..records import Record
+from ..steps import Steps
+from .contexts import APPEND_ERRORS, deliver_reply
+from .effects import Effects
+
+RECORDS_PER_ENTRY = 500
+"""An entry gets no further decisions when it has so many records."""
+
+DECISIONS_PER_STEP = 4
+"""A decision may look at all members of the group."""
+
+ITEMS_PER_DECISION = 64
+"""The length of a decision, in items of ``Effects.run``."""
+
+
+class Cause(NamedTuple):
+    """A request and where its reply goes, or the name of a deadline that has passed, for which nobody waits."""
+
+    message: Any
+    reply: ReplyTo | None = None
+
+
+class Decided(NamedTuple):
+    """``value``: the reply, when ``records`` are durable. They have changed the soft state."""
+
+    value: Any
+    records: Sequence[Record] = ()
+
+
+class DecisionsContext(NamedTuple):
+    """Context of an entry: the decisions in it, each with its reply."""
+
+    decisions: tuple[tuple[Cause, Any], ...]
+
+    @property
+    def replies(self) -> tuple[ReplyTo, ...]:
+        return tuple(cause.reply for cause, _ in self.decisions if cause.reply is not None)
+
+    @property
+    def is_divisible(self) -> bool:
+        return len(self.decisions) > 1
+
+    def answer(self, error: ErrorCode) -> None:
+        client_error = APPEND_ERRORS.get(error, error)
+        for cause, value in self.decisions:
+            if cause.reply is not None:
+                deliver_reply(cause.reply, error_reply(cause.message, client_error) if client_error else value)
+
+
+class DecisionQueue:
+    """``decide``: decides about a request, or a deadline that has passed, on the soft state.
+
+    It returns None if it needs a result that is not there yet. Then nothing is decided until ``resume``.
+    """
+
+    __slots__ = ("_decide", "_decisions_max", "_is_blocked", "_undelivered", "in_flight", "waiting")
+
+    def __init__(self, decide: Callable[[Any, Effects], Decided | None]) -> None:
+        self.waiting: deque[Cause] = deque()
+        self.in_flight: DecisionsContext | None = None
+        self._decide = decide
+        self._decisions_max: int | None = None  # of the next entry; None: any number
+        self._is_blocked = False
+        self._undelivered: list[tuple[Cause, Any]] = []  # decisions of an entry that is not complete yet
+
+    @property
+    def is_idle(self) -> bool:
+        return self.in_flight is None and not self.waiting
+
+    def submit(self, message: Any, reply: ReplyTo | None, effects: Effects) -> Any:
+        """Decide now, or when the entry in flight is done. Returns the reply, or DEFERRED."""
+        if self.in_flight is None and not self.waiting:
+            decided = self._decide(message, effects)
+            if decided is not None:
+                return self._deliver(Cause(message, reply), decided, effects) if decided.records else decided.value
+            self._is_blocked = True
+        self.waiting.append(Cause(message, reply))
+        return DEFERRED
+
+    def resume(self, effects: Effects) -> None:
+        """The result that the first decision needs is there."""
+        self._is_blocked = False
+        if self.in_flight is None:
+            self._decide_waiting(effects)
+
+    def appended(self, effects: Effects) -> None:
+        """The entry in flight is durable."""
+        self.in_flight, self._decisions_max = None, None
+        self._decide_waiting(effects)
+
+    def append_failed(self, error: ErrorCode, effects: Effects) -> None:
+        """The entry in flight could not be appended, and the soft state is the durable one again.
+
+        If the entry was too large, its decisions are made again, half of them at first.
+        """
+        failed, self.in_flight, self._decisions_max = self.in_flight, None, None
+        if failed is not None and failed.is_divisible and error is ErrorCode.MESSAGE_TOO_LARGE:
+            self.waiting.extendleft(cause for cause, _ in reversed(failed.decisions))
+            self._decisions_max = len(failed.decisions) // 2
+        self._decide_waiting(effects)
+
+    def refuse_all(self, error: ErrorCode, effects: Effects) -> None:
+        """Reply to all requests that wait. The entry in flight is answered by its context."""
+        undelivered = [cause for cause, _ in self._undelivered]
+        for cause in (*undelivered, *self.waiting):
+            if cause.reply is not None:
+                effects.answer(cause.reply, error_reply(cause.message, error))
+        self.waiting.clear()
+        self._undelivered.clear()
+
+    def _deliver(self, cause: Cause, decided: Decided, effects: Effects) -> object:
+        self._append(((cause, decided.value),), decided.records, effects)
+        return DEFERRED
+
+    def _decide_waiting(self, effects: Effects) -> None:
+        if self._is_blocked or not self.waiting:
+            return
+        effects.run(self._decide_in_steps(effects), len(self.waiting) * ITEMS_PER_DECISION)
+
+    def _decide_in_steps(self, effects: Effects) -> Steps[None]:
+        records: list[Record] = []
+        while self.waiting and self._has_room(records):
+            self._undelivered.append((self.waiting.popleft(), None))  # first: a bug must not lose its reply
+            cause, _ = self._undelivered[-1]
+            decided = self._decide(cause.message, effects)
+            if decided is None:
+                self._is_blocked = True
+                self._undelivered.pop()
+                self.waiting.appendleft(cause)
+                break
+            self._undelivered[-1] = cause, decided.value
+            records += decided.records
+            if not len(self._undelivered) % DECISIONS_PER_STEP:
+                yield
+        decisions, self._undelivered = tuple(self._undelivered), []
+        if records:
+            self._append(decisions, records, effects)
+            return
+        for cause, value in decisions:
+            effects.answer(cause.reply, value)
+
+    def _has_room(self, records: Sequence[Record]) -> bool:
+        """For one more decision. There is always room until there are records: else nothing would go on."""
+        if not records:
+            return True
+        return len(records) < RECORDS_PER_ENTRY and len(self._undelivered) != self._decisions_max
+
+    def _append(self, decisions: tuple[tuple[Cause, Any], ...], records: Sequence[Record], effects: Effects) -> None:
+        self.in_flight = DecisionsContext(decisions)
+        effects.records, effects.context = tuple(records), self.in_flight
