@@ -58,6 +58,10 @@ class GroupStateRecord(Protocol):
     @property
     def value(self) -> Any: ...
 
+    @property
+    def item_count(self) -> int:
+        """The members, partitions or topics in the record, which make it long. 0 for a record that is always short."""
+
 
 class MemberValue(NamedTuple):
     """One member in a group's record. ``subscription`` is its metadata for the chosen protocol."""
@@ -96,6 +100,10 @@ class GroupRecord(NamedTuple):
     @property
     def group_type(self) -> GroupType:
         return CLASSIC
+
+    @property
+    def item_count(self) -> int:
+        return 0 if self.value is None else len(self.value.members)
 
 
 class PendingOffsetRecord(NamedTuple):
@@ -143,6 +151,10 @@ class TransactionRecord(NamedTuple):
     transactional_id: str
     value: TransactionValue | None
 
+    @property
+    def item_count(self) -> int:
+        return 0 if self.value is None else len(self.value.partitions)
+
 
 class UnknownRecord(NamedTuple):
     """A record of a type that this version does not support. It stays in the log, and loading skips it."""
@@ -159,12 +171,10 @@ Record = OffsetsTopicRecord | MarkerRecord | TransactionRecord
 
 
 def item_count(record: Record) -> int:
-    """The members or partitions in a record, which make it long. 0 for a record that is always short."""
-    if isinstance(record, GroupRecord):
-        return 0 if record.value is None else len(record.value.members)
-    if isinstance(record, TransactionRecord):
-        return 0 if record.value is None else len(record.value.partitions)
-    return 0
+    """The members, partitions or topics in a record, which make it long. 0 for a record that is always short."""
+    if isinstance(record, OffsetRecord | PendingOffsetRecord | MarkerRecord | UnknownRecord):
+        return 0
+    return record.item_count
 
 
 def partitions_by_topic(partitions: Iterable[tuple[str, int]]) -> Steps[list[tuple[str, list[int]]]]:

@@ -62,8 +62,8 @@ OTHER_COLUMNS = {
 }
 ALL_COLUMNS = {**RECORD_COLUMNS, **OFFSET_COLUMNS, **GROUP_COLUMNS, **OTHER_COLUMNS}
 
-ROW_KINDS = ("offset", "group", "marker", "unknown", "damage", "gap")
-"""The first four are kinds of records; ``damage`` and ``gap`` rows report missing records."""
+ROW_KINDS = ("offset", "group", "consumer", "marker", "unknown", "damage", "gap")
+"""The first five are kinds of records; ``damage`` and ``gap`` rows report missing records."""
 
 
 def _list_type(kind: pa.DataType) -> pa.DataType:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..runtime.log.format.batch import Batch
+from ..runtime.log.format.consumer_records import CONSUMER as CONSUMER_GROUP
 from ..runtime.log.reading.partition_reader import (
     GroupRecord,
     GroupValue,
@@ -50,10 +51,9 @@ def record_row(
         return row | {"kind": "marker", "committed": record.committed}
     key, value = raw
     row = {**row, "key_type": _key_type(key), "key": key, "value": value}
-    group_id = group_id_of(record)
-    if group_id is None:
-        return row | {"kind": "unknown"}
-    return row | {"kind": "group", "group": group_id}  # a kind of group that has no columns of its own
+    if getattr(record, "group_type", None) == CONSUMER_GROUP:
+        return row | {"kind": "consumer", "group": group_id_of(record)}
+    return row | {"kind": "unknown", "group": group_id_of(record)}
 
 
 def _key_type(key: bytes | None) -> int | None:

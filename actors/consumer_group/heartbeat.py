@@ -19,7 +19,7 @@ from .messages import (
 )
 from .plan import DecisionEnvironment, Plan, RebalanceDeadline
 from .reconcile import Reconciliation, reconcile
-from .records import CurrentRecord, CurrentValue, MemberRecord, MemberState
+from .records import CurrentRecord, CurrentValue, MemberRecord, MemberState, TopicMetadataRecord
 from .removal import leave, leave_for_a_while
 from .state import GroupState, Member
 from .target import NextGroup, Target, next_group_epoch, next_target, subscribe_equally
@@ -73,6 +73,8 @@ def _target(
         group = NextGroup(epoch, members, subscribe_equally(members))
         plan.is_rebalance = epoch != state.epoch.epoch
         plan.topics_version = environment.topics.version
+        if state.has_topic_metadata:
+            plan.records.append(TopicMetadataRecord(state.group_id, None))
     return next_target(state, member, group, environment, plan)
 
 

@@ -75,6 +75,7 @@ def updated_about(about: MemberValue, request: ConsumerHeartbeat) -> MemberValue
         server_assignor=about.server_assignor if request.server_assignor is None else request.server_assignor,
         client_id=request.client_id,
         client_host=request.client_host,
+        classic=None,
     )
 
 

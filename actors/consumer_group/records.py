@@ -1,4 +1,4 @@
-"""Records 3 and 5 to 8 of ``__consumer_offsets``: a group of the consumer protocol, its members and its assignments.
+"""Records 3 to 8 and 16 of ``__consumer_offsets``: a group of the consumer protocol, its members and its assignments.
 
 A partition is a pair of topic id and number. Source of the fields: KIP-848, KIP-1251 (assignment epochs of partitions),
 KIP-1263 (the time of an assignment), KIP-1101 (the metadata hash).
@@ -55,9 +55,48 @@ class GroupEpochRecord(NamedTuple):
     def group_type(self) -> GroupType:
         return CONSUMER
 
+    @property
+    def item_count(self) -> int:
+        return 0
+
+
+class TopicMetadata(NamedTuple):
+    """A topic as Kafka 4.0 recorded it. ``racks``: of each partition, its number and the racks of its replicas."""
+
+    topic_id: bytes
+    name: str
+    partition_count: int
+    racks: tuple[tuple[int, tuple[str, ...]], ...] = ()
+
+
+class TopicMetadataRecord(NamedTuple):
+    """Key type 4: the topics of the group. Kafka before 4.1 wrote it, instead of the metadata hash."""
+
+    group_id: str
+    value: tuple[TopicMetadata, ...] | None
+
+    @property
+    def key_type(self) -> int:
+        return 4
+
+    @property
+    def group_type(self) -> GroupType:
+        return CONSUMER
+
+    @property
+    def item_count(self) -> int:
+        return 0 if self.value is None else len(self.value)
+
+
+class ClassicMember(NamedTuple):
+    """What a member of the classic protocol said besides. ``protocols``: names and metadata, in its order."""
+
+    session_timeout_ms: int = 0
+    protocols: tuple[tuple[str, bytes], ...] = ()
+
 
 class MemberValue(NamedTuple):
-    """What a member said of itself. ``topics`` are sorted."""
+    """What a member said of itself. ``topics`` are sorted. ``classic``: None if it uses the consumer protocol."""
 
     instance_id: str | None = None
     rack_id: str | None = None
@@ -67,6 +106,7 @@ class MemberValue(NamedTuple):
     regex: str = ""
     rebalance_timeout_ms: int = -1
     server_assignor: str | None = None
+    classic: ClassicMember | None = None
 
 
 class MemberRecord(NamedTuple):
@@ -83,6 +123,10 @@ class MemberRecord(NamedTuple):
     @property
     def group_type(self) -> GroupType:
         return CONSUMER
+
+    @property
+    def item_count(self) -> int:
+        return 0 if self.value is None else len(self.value.topics)
 
 
 class TargetEpochValue(NamedTuple):
@@ -106,6 +150,10 @@ class TargetEpochRecord(NamedTuple):
     def group_type(self) -> GroupType:
         return CONSUMER
 
+    @property
+    def item_count(self) -> int:
+        return 0
+
 
 class TargetRecord(NamedTuple):
     """Key type 7: the partitions that a member shall have."""
@@ -121,6 +169,10 @@ class TargetRecord(NamedTuple):
     @property
     def group_type(self) -> GroupType:
         return CONSUMER
+
+    @property
+    def item_count(self) -> int:
+        return 0 if self.value is None else len(self.value)
 
 
 class CurrentValue(NamedTuple):
@@ -148,5 +200,48 @@ class CurrentRecord(NamedTuple):
     def group_type(self) -> GroupType:
         return CONSUMER
 
+    @property
+    def item_count(self) -> int:
+        return 0 if self.value is None else len(self.value.assigned) + len(self.value.pending_revocation)
 
-ConsumerRecord = GroupEpochRecord | MemberRecord | TargetEpochRecord | TargetRecord | CurrentRecord
+
+class RegexValue(NamedTuple):
+    """The topics that a regular expression matched. ``topics`` are sorted. ``topics_version``: of all topics then.
+
+    ``timestamp_ms``: wall-clock time.
+    """
+
+    topics: tuple[str, ...] = ()
+    topics_version: int = 0
+    timestamp_ms: int = 0
+
+
+class RegexRecord(NamedTuple):
+    """Key type 16: a regular expression that members subscribe to."""
+
+    group_id: str
+    regex: str
+    value: RegexValue | None
+
+    @property
+    def key_type(self) -> int:
+        return 16
+
+    @property
+    def group_type(self) -> GroupType:
+        return CONSUMER
+
+    @property
+    def item_count(self) -> int:
+        return 0 if self.value is None else len(self.value.topics)
+
+
+ConsumerRecord = (
+    GroupEpochRecord
+    | TopicMetadataRecord
+    | MemberRecord
+    | TargetEpochRecord
+    | TargetRecord
+    | CurrentRecord
+    | RegexRecord
+)

@@ -7,7 +7,6 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from .records import (
-    NO_EPOCH,
     ConsumerRecord,
     CurrentRecord,
     CurrentValue,
@@ -17,9 +16,12 @@ from .records import (
     MemberState,
     MemberValue,
     Partition,
+    RegexRecord,
+    RegexValue,
     TargetEpochRecord,
     TargetEpochValue,
     TargetRecord,
+    TopicMetadataRecord,
 )
 
 NEW_GROUP = GroupEpochValue(1)
@@ -53,13 +55,16 @@ class Member(NamedTuple):
 class GroupState:
     """``owners``: the member of each partition that is assigned or pending revocation. ``targets``: by member id.
 
+    ``regexes``: the topics of the regular expressions that have been resolved. ``has_topic_metadata``: whether there is
+    a record of type 4, which is to be deleted.
+
     Not durable: ``members_max``, the largest number of members so far, and ``topics_version``, that of the topics when
     the group last looked at them (None: never).
     """
 
     __slots__ = (
-        *("epoch", "group_id", "members", "members_max", "owners", "static_members"),
-        *("target", "targets", "topics_version"),
+        *("epoch", "group_id", "has_topic_metadata", "members", "members_max", "owners", "regexes"),
+        *("static_members", "target", "targets", "topics_version"),
     )
 
     def __init__(self, group_id: str) -> None:
@@ -70,6 +75,8 @@ class GroupState:
         self.static_members: dict[str, str] = {}  # instance id -> member id
         self.targets: dict[str, tuple[Partition, ...]] = {}
         self.owners: dict[Partition, str] = {}
+        self.regexes: dict[str, RegexValue] = {}
+        self.has_topic_metadata = False
         self.members_max = 0
         self.topics_version: int | None = None
 
@@ -92,7 +99,10 @@ class GroupState:
         return self.targets.get(member_id, NO_TARGET)
 
     def replay(self, record: ConsumerRecord) -> None:
-        """Apply a record. A tombstone for something that is not there has no effect."""
+        """Apply a record. After a tombstone the state is as if there had been no record of this key.
+
+        So the newest record of each key is enough, as loading and compaction need it.
+        """
         _REPLAY[type(record)](self, record)
 
     def replay_all(self, records: Iterable[ConsumerRecord]) -> None:
@@ -123,7 +133,7 @@ class GroupState:
         self.epoch = NEW_GROUP if record.value is None else record.value
 
     def _replay_target_epoch(self, record: TargetEpochRecord) -> None:
-        self.target = TargetEpochValue(NO_EPOCH) if record.value is None else record.value
+        self.target = NEW_TARGET if record.value is None else record.value
 
     def _replay_target(self, record: TargetRecord) -> None:
         if record.value is None:
@@ -143,7 +153,16 @@ class GroupState:
         if record.value is not None:
             self._set_member((member or Member(record.member_id))._replace(current=record.value))
         elif member is not None:
-            self._set_member(member._replace(current=CurrentValue(NO_EPOCH, NO_EPOCH)))
+            self._set_member(member._replace(current=NEW_CURRENT))
+
+    def _replay_regex(self, record: RegexRecord) -> None:
+        if record.value is None:
+            self.regexes.pop(record.regex, None)
+        else:
+            self.regexes[record.regex] = record.value
+
+    def _replay_topic_metadata(self, record: TopicMetadataRecord) -> None:
+        self.has_topic_metadata = record.value is not None
 
 
 _REPLAY: Mapping[type, Callable[[GroupState, Any], None]] = {
@@ -152,4 +171,6 @@ _REPLAY: Mapping[type, Callable[[GroupState, Any], None]] = {
     TargetEpochRecord: GroupState._replay_target_epoch,
     TargetRecord: GroupState._replay_target,
     CurrentRecord: GroupState._replay_current,
+    RegexRecord: GroupState._replay_regex,
+    TopicMetadataRecord: GroupState._replay_topic_metadata,
 }

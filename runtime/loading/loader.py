@@ -31,6 +31,7 @@ from ..disk.disk import Disk, file_size
 from ..log.manifest import log_files
 from ..log.partition import TRANSACTIONS_TOPIC, folder_name
 from ..log.pieces import LoadJob, LoadPiece, PieceHandler
+from ..log.reading.group_records import is_unserved
 
 if TYPE_CHECKING:
     from ..log.offsets_log import OffsetsLog
@@ -58,7 +59,7 @@ class PartitionReplay:
         if isinstance(record, MarkerRecord):
             for group_id in self._open_transactions.pop(record.producer_id, ()):
                 self.groups[group_id].replay(record)
-        elif isinstance(record, UnknownRecord | TransactionRecord):
+        elif isinstance(record, UnknownRecord | TransactionRecord) or is_unserved(record):
             self.skipped += 1
         else:
             self.groups.setdefault(record.group_id, GroupData()).replay(record)

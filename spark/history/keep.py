@@ -52,7 +52,7 @@ from .table import (
     refuse_url,
 )
 
-HISTORY_KINDS = frozenset({"offset", "group", "marker", "unknown", "damage"})
+HISTORY_KINDS = frozenset({"offset", "group", "consumer", "marker", "unknown", "damage"})
 """The kinds of rows in a table. ``damage`` is a record that cannot be decoded although its checksum is right."""
 
 _CHECK_COLUMNS = {"log_partition": "int", "end": "bigint", "records": "bigint", "problem": "string"}

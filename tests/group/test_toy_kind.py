@@ -460,7 +460,7 @@ def test_verify_compares_the_readers(tmp_path: Path) -> None:
 
 def test_spark_shows_the_records() -> None:
     rows = list(spark_rows())
-    assert [(row["kind"], row["group"]) for row in rows[:2]] == [("group", Q), ("group", Q)]
+    assert [(row["kind"], row["group"]) for row in rows[:2]] == [("unknown", Q), ("unknown", Q)]
     assert (rows[1]["key_type"], rows[1]["tombstone"], rows[-1]["tombstone"]) == (1002, False, True)
 
 

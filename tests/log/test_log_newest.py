@@ -59,7 +59,7 @@ group_values = st.none() | st.builds(
     members=st.sampled_from(((), (MEMBER,))),
 )
 groups = st.builds(GroupRecord, GROUPS, group_values)
-unknown = st.builds(UnknownRecord, st.just(3), st.just(b"\0\3\0\1a"), st.just(b"?"))
+unknown = st.builds(UnknownRecord, st.just(10), st.just(b"\0\x0a\0\1a"), st.just(b"?"))
 
 
 def in_other_version(pair: Pair, key_form: int) -> Pair:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from callboard.actors.records import GroupType
 from callboard.runtime.log.format.fields import I32, Reader, string
-from callboard.runtime.log.format.records import RecordType
+from callboard.runtime.log.format.record_type import RecordType
 
 QUEUE = GroupType("queue")
 EPOCH_KEY_TYPE = 1001
@@ -29,6 +29,10 @@ class EpochRecord(NamedTuple):
     def group_type(self) -> GroupType:
         return QUEUE
 
+    @property
+    def item_count(self) -> int:
+        return 0
+
 
 class QueueMember(NamedTuple):
     session_timeout_ms: int
@@ -47,6 +51,10 @@ class MemberRecord(NamedTuple):
     @property
     def group_type(self) -> GroupType:
         return QUEUE
+
+    @property
+    def item_count(self) -> int:
+        return 0
 
 
 def _decode_epoch(key: Reader, value: bytes | None) -> EpochRecord:

@@ -29,6 +29,7 @@ from ....actors.records import (
 from ....actors.transactions.rules import TransactionState
 from ...log.format.records import RECORD_TYPES
 from ...log.partition import TOPIC
+from .consumer_fields import CONSUMER_FIELDS, CONSUMER_FORMATTERS
 from .scan import LoggedRecord
 
 HEADER = ("time", "log", "partition", "offset", "kind", "what")
@@ -164,6 +165,7 @@ _FIELDS: Mapping[type, Callable[[Any], dict[str, Any]]] = {
     MarkerRecord: _marker_fields,
     TransactionRecord: _transaction_fields,
     UnknownRecord: _unknown_fields,
+    **CONSUMER_FIELDS,
 }
 
 
@@ -224,4 +226,5 @@ _FORMATTERS: Mapping[type, Callable[[Any], str]] = {
     MarkerRecord: _format_marker,
     TransactionRecord: _format_transaction,
     UnknownRecord: _format_unknown,
+    **CONSUMER_FORMATTERS,
 }

@@ -19,6 +19,7 @@ from ...log.format.batch import CODEC_BITS, CONTROL_BIT, TRANSACTIONAL_BIT, Batc
 from ...log.format.records import decode, encode_key
 from ...log.manifest import LogFile
 from ...log.partition import TRANSACTIONS_TOPIC
+from ...log.reading.group_records import is_unserved
 from .newest import comparable_state
 from .scan import LoggedRecord, LogPartition, Unreadable, read_records, record_decoder
 
@@ -43,7 +44,7 @@ class LogReplay:
                 self._groups[group_id].replay(record)
         elif isinstance(record, TransactionRecord):
             self._transactions[record.transactional_id] = record.value
-        elif record is not None and (owner := group_id_of(record)) is not None:
+        elif record is not None and not is_unserved(record) and (owner := group_id_of(record)) is not None:
             self._groups.setdefault(owner, GroupData()).replay(record)
             if isinstance(record, PendingOffsetRecord):
                 self._open.setdefault(record.producer_id, set()).add(owner)

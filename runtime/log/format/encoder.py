@@ -11,18 +11,19 @@ from struct import Struct
 from struct import error as StructError
 
 from ....actors.records import (
-    GroupRecord,
     MarkerRecord,
     OffsetRecord,
     PendingOffsetRecord,
     Record,
     TransactionRecord,
+    UnknownRecord,
+    item_count,
 )
 from ....actors.steps import Steps
 from .batch import frame_record
 from .errors import NeedsOwnBatch, UnwritableRecord
 from .fields import MAX_STRING_BYTES
-from .records import encode, encode_group_in_steps, encode_key
+from .records import encode, encode_key, encode_state_in_steps
 from .transaction_records import encode_marker, encode_transaction, encode_transaction_in_steps
 from .varint import SMALL, encode_length
 
@@ -65,12 +66,13 @@ class RecordEncoder:
         return b"%b\0\0%b%b%b" % (size, delta, key, rest)
 
     def frame_in_steps(self, record: Record, offset_delta: int) -> Steps[bytes]:
-        """The same as ``frame`` for a record with many members or partitions, and any other."""
-        if isinstance(record, GroupRecord):
-            return frame_record(0, offset_delta, *(yield from encode_group_in_steps(record)))
+        """The same as ``frame`` for a record with many members, partitions or topics, and any other."""
+        if not item_count(record):
+            return self.frame(record, offset_delta)
         if isinstance(record, TransactionRecord):
             return frame_record(0, offset_delta, *(yield from encode_transaction_in_steps(record)))
-        return self.frame(record, offset_delta)
+        assert not isinstance(record, MarkerRecord | PendingOffsetRecord | OffsetRecord | UnknownRecord)
+        return frame_record(0, offset_delta, *(yield from encode_state_in_steps(record)))
 
     def frame_in_transaction(self, record: PendingOffsetRecord | MarkerRecord, offset_delta: int) -> bytes:
         """The same for records in a batch of their transaction."""

@@ -5,10 +5,11 @@ Flexible schemas write lengths as unsigned varints of the length and one, and en
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from struct import Struct
 
 from .errors import DamagedRecord, UnwritableRecord
-from .varint import decode_unsigned
+from .varint import decode_unsigned, encode_unsigned
 
 MAX_STRING_BYTES = 32767  # a string's length is an int16
 
@@ -35,6 +36,32 @@ def string(text: str) -> bytes:
 def nullable(text: str | None) -> bytes:
     """The same for a string that may be null."""
     return b"\xff\xff" if text is None else string(text)
+
+
+def compact_string(text: str) -> bytes:
+    """A string as in flexible schemas."""
+    data = bounded(text)
+    return encode_unsigned(len(data) + 1) + data
+
+
+def compact_nullable(text: str | None) -> bytes:
+    """The same for a string that may be null."""
+    return b"\0" if text is None else compact_string(text)
+
+
+def compact_bytes(data: bytes) -> bytes:
+    return encode_unsigned(len(data) + 1) + data
+
+
+def compact_array(items: Sequence[bytes]) -> bytes:
+    """The encoded items of an array after their number, as in flexible schemas."""
+    return encode_unsigned(len(items) + 1) + b"".join(items)
+
+
+def tag_section(*tags: tuple[int, bytes]) -> bytes:
+    """The tagged fields at the end of a flexible structure: tags, in ascending order, and bytes."""
+    parts = (encode_unsigned(tag) + encode_unsigned(len(data)) + data for tag, data in tags)
+    return encode_unsigned(len(tags)) + b"".join(parts)
 
 
 class Reader:
@@ -84,6 +111,16 @@ class Reader:
     def raw(self) -> bytes:
         at = self._at
         return self._take(at, self._compact_length() if self._flexible else self.number(I32))
+
+    def fixed(self, size: int) -> bytes:
+        """``size`` bytes, without their number before them."""
+        return self._take(self._at, size)
+
+    def part(self, data: bytes) -> Reader:
+        """Reads the content of a tagged field of a flexible structure."""
+        reader = Reader(self._part, data)
+        reader._flexible = True
+        return reader
 
     def count(self) -> int:
         """The length of an array."""

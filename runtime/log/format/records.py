@@ -16,15 +16,14 @@ A key is an int16 type and its fields; a value is an int16 version and its field
            v3  members have a group instance id (nullable) before the client id                 (written)
            v4  as v3, flexible                                        (read only)
 
+``consumer_records`` has those of groups of the consumer protocol.
 Bytes after the last field are ignored, as Kafka ignores them. Strings must be UTF-8.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from struct import Struct
 from struct import error as StructError
-from typing import Any, NamedTuple
 
 from ....actors.records import (
     GroupRecord,
@@ -38,8 +37,10 @@ from ....actors.records import (
     UnknownRecord,
 )
 from ....actors.steps import Steps, pieces, run_steps
+from .consumer_records import CONSUMER_RECORD_TYPES
 from .errors import DamagedRecord, UnwritableRecord
 from .fields import I16, I32, I64, Reader, bounded, nullable, string
+from .record_type import DecodedRecord, RecordType
 
 NEWEST_VERSION = 4
 FLEXIBLE_VERSION = 4
@@ -53,23 +54,6 @@ _TYPE_AND_LENGTH = Struct(">hh")
 _OFFSET_V3_BYTES = _OFFSET_HEAD.size + I64.size
 
 
-DecodedRecord = OffsetRecord | GroupRecord | GroupStateRecord | UnknownRecord
-
-
-class RecordType(NamedTuple):
-    """How records of a key type are encoded and decoded. A key is the type (int16), the group id, and further fields.
-
-    ``name``: the kind of record for users of ``callboard log``. ``decode`` gets the key after its type, and the value.
-    ``encode_key`` returns the key after its type; it may raise struct.error or UnicodeEncodeError. Neither function for
-    values is called for a tombstone, whose value is None.
-    """
-
-    name: str
-    decode: Callable[[Reader, bytes | None], DecodedRecord]
-    encode_key: Callable[[Any], bytes]
-    encode_value: Callable[[Any], bytes]
-
-
 def encode(record: OffsetsTopicRecord) -> tuple[bytes, bytes | None]:
     """A record's key and value; a value of None is a tombstone. UnwritableRecord when a field does not fit."""
     try:
@@ -78,11 +62,13 @@ def encode(record: OffsetsTopicRecord) -> tuple[bytes, bytes | None]:
         raise UnwritableRecord(f"{record!r}: {error}") from error
 
 
-def encode_group_in_steps(record: GroupRecord) -> Steps[tuple[bytes, bytes | None]]:
-    """The same for a group with many members."""
+def encode_state_in_steps(record: GroupStateRecord) -> Steps[tuple[bytes, bytes | None]]:
+    """The same for a record with many members, partitions or topics."""
+    encode_in_steps = RECORD_TYPES[record.key_type].encode_value_in_steps
+    if record.value is None or encode_in_steps is None:
+        return encode(record)
     try:
-        value = None if record.value is None else (yield from _encode_group_in_steps(record.value))
-        return encode_key(record), value
+        return encode_key(record), (yield from encode_in_steps(record.value))
     except (StructError, UnicodeEncodeError) as error:
         raise UnwritableRecord(f"the record of group {record.group_id!r}: {error}") from error
 
@@ -249,6 +235,7 @@ _OFFSET = RecordType("offset", _decode_offset_record, _offset_key, _encode_offse
 RECORD_TYPES: dict[int, RecordType] = {
     0: _OFFSET,  # an old version of 1
     1: _OFFSET,
-    2: RecordType("group", _decode_group_record, _group_key, _encode_group),
+    2: RecordType("group", _decode_group_record, _group_key, _encode_group, _encode_group_in_steps),
+    **CONSUMER_RECORD_TYPES,
 }
 """By key type. Records of all other types are ``UnknownRecord``: they stay in the log, and loading skips them."""

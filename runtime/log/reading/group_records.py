@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from ....actors.group.kinds import KINDS
 from ....actors.group.offsets import GroupData, PackedOffset
-from ....actors.records import CLASSIC, GroupRecord, GroupStateRecord, GroupType, GroupValue
+from ....actors.records import (
+    CLASSIC,
+    GroupRecord,
+    GroupStateRecord,
+    GroupType,
+    GroupValue,
+    Record,
+    TransactionRecord,
+    UnknownRecord,
+)
 from ..format.errors import DamagedRecord
 from ..format.records import decode
 
@@ -65,6 +75,14 @@ class GroupRecords:
         for topic, row in reversed(self.rows):
             topics.setdefault(topic, []).append(row)
         return list(topics.items())
+
+
+def is_unserved(record: Record) -> bool:
+    """Whether loading skips a record: its type is unknown, or it is of a kind of group that this version cannot run.
+
+    The record stays in the log, also when it is compacted.
+    """
+    return isinstance(record, UnknownRecord | TransactionRecord) or getattr(record, "group_type", CLASSIC) not in KINDS
 
 
 def group_type_of(key: bytes) -> GroupType:

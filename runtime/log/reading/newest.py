@@ -38,13 +38,14 @@ from ...disk.disk import Disk
 from ..format.batch import CONTROL_BIT, offsets_of, read_batch, read_size
 from ..format.errors import Damage, DamagedBatch, DamagedRecord
 from ..format.fields import I16, Reader
-from ..format.records import RECORD_TYPES, DecodedRecord, decode, encode_key, encode_value
+from ..format.record_type import DecodedRecord
+from ..format.records import RECORD_TYPES, decode, encode_key, encode_value
 from ..format.transaction_records import decode_record
 from ..manifest import log_files, refuse_replaced
 from .backwards import BatchChunk, chunks_newest_first
 from .chunk_columns import TRANSACTION_BITS, ChunkColumns, read_columns
 from .columns import as_list, has_numpy
-from .group_records import GroupRecords, PartitionEnd
+from .group_records import GroupRecords, PartitionEnd, is_unserved
 from .load_report import LoadReport
 from .segment import CHUNK_BYTES
 
@@ -304,7 +305,7 @@ class NewestFirstLoader:
         except DamagedRecord as error:
             self.report.add_damaged_record(columns, index, _group_id_of(key), error)
             return
-        if isinstance(key_record, UnknownRecord):
+        if isinstance(key_record, UnknownRecord) or is_unserved(key_record):
             self.report.unknown_keys += 1
             return
         canonical_key = encode_key(key_record)
