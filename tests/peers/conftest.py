@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from real_kafka.kafka import KafkaUnavailable, jars, missing
 
 from .group_clients import GroupClients
 from .peer import LIBRARIES
@@ -48,3 +49,17 @@ def clients(bootstrap: str, tmp_path: Path) -> Iterator[GroupClients]:
     name = uuid.uuid4().hex[:8]
     with ExitStack() as closing:
         yield GroupClients(bootstrap, tmp_path, f"group-{name}", f"topic-{name}", closing)
+
+
+@pytest.fixture(scope="session")
+def class_path() -> Path:
+    """The folder with Kafka's jars. Without Java or Maven tests are skipped; in CI they fail."""
+    try:
+        reason = missing()
+        if reason is None:
+            return jars()
+    except KafkaUnavailable as unavailable:
+        reason = str(unavailable)
+    if os.environ.get("CI"):
+        pytest.fail(f"in CI Java's client is not optional: {reason}")
+    pytest.skip(reason)

@@ -5,7 +5,6 @@ Skipped where there is no Java or no Maven, which brings the jars; in CI that is
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import count
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from real_kafka.kafka import KafkaUnavailable, jars, missing
 
 from .group_clients import wait_until_partitions_are_shared
 from .java import CLIENTS, JavaConsumer, JavaProducer
@@ -67,20 +65,6 @@ class JavaClients:
             answer = wire.ask("offset_fetch", 5, group_id=GROUP, topics=None)
         (topic,) = answer["topics"]
         return {part["partition_index"]: part["committed_offset"] for part in topic["partitions"]}
-
-
-@pytest.fixture(scope="module")
-def class_path() -> Path:
-    """The folder with Kafka's jars."""
-    try:
-        reason = missing()
-        if reason is None:
-            return jars()
-    except KafkaUnavailable as unavailable:
-        reason = str(unavailable)
-    if os.environ.get("CI"):
-        pytest.fail(f"in CI Java's client is not optional: {reason}")
-    pytest.skip(reason)
 
 
 @pytest.fixture
