@@ -12,7 +12,8 @@ import typer
 from ..client.settings import change_settings
 from ..common.errors import StartError
 from ..common.printing import print_line
-from ..settings.table import SETTINGS, Setting, find_setting
+from ..settings.rows import Setting
+from ..settings.table import SETTINGS, find_setting
 from .main import make_app
 from .server_options import DEFAULT_SERVER, Bootstrap, TimeoutS, connect, parse_assignment, run_app
 
@@ -69,11 +70,8 @@ def to_json(setting: Setting) -> dict[str, object]:
 
 
 def cells(setting: Setting) -> tuple[str, str, str, str]:
-    limits = "true, false" if setting.type is bool else f"{setting.minimum}..{setting.maximum}"
-    if setting.safe_minimum is not None:
-        limits = f"{setting.safe_minimum}..{setting.maximum} (unsafe: from {setting.minimum})"
     default = str(setting.default)
-    return setting.name, default.lower(), limits, setting.doc
+    return setting.name, default.lower(), setting.range, setting.doc
 
 
 def print_plain() -> None:

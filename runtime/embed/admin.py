@@ -204,7 +204,7 @@ class Admin:
 
     # Settings --------------------------------------------------------------------------------------------------------
 
-    async def set(self, **settings: float | bool | None) -> None:
+    async def set(self, **settings: float | bool | str | None) -> None:
         """Change dynamic settings; None restores the start value. Changes are kept over a restart.
 
         Raises StartError for an unknown name or an invalid value, and for a value below its safe minimum unless the

@@ -36,7 +36,7 @@ class AdminRequests(Protocol):
 
     async def delete_topic(self, name: str) -> None: ...
 
-    async def set(self, settings: Mapping[str, float | bool | None]) -> None:
+    async def set(self, settings: Mapping[str, float | bool | str | None]) -> None:
         """Change dynamic settings. Raises StartError too."""
 
 

@@ -74,7 +74,7 @@ class ClusterPart:
         self._news.set()
         self.connector.close_moved()
 
-    async def _set_settings(self, settings: Mapping[str, float | bool | None]) -> None:
+    async def _set_settings(self, settings: Mapping[str, float | bool | str | None]) -> None:
         """Each node has its own."""
         if self._local is None:
             raise RuntimeError(OBSERVES)

@@ -34,7 +34,7 @@ EARLIEST, LATEST = -2, -1  # timestamps of ListOffsets
 NO_TOPIC_ID = UUID(int=0)
 
 T = TypeVar("T")
-SetSettings = Callable[[Mapping[str, float | bool | None]], Awaitable[None]]
+SetSettings = Callable[[Mapping[str, float | bool | str | None]], Awaitable[None]]
 
 
 class ClusterRequests:
@@ -171,7 +171,7 @@ class ClusterRequests:
         await self.describe_topic(name)
         await delete_topic(await self._connect_to_any(), name)
 
-    async def set(self, settings: Mapping[str, float | bool | None]) -> None:
+    async def set(self, settings: Mapping[str, float | bool | str | None]) -> None:
         await self._set_settings(settings)
 
     # Connections -----------------------------------------------------------------------------------------------------

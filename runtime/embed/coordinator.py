@@ -26,6 +26,7 @@ from ..settings.address import DEFAULT_LISTEN, parse_address, parse_advertised
 from ..settings.dynamic import OURSELVES
 from ..settings.file_mode import parse_file_mode
 from ..settings.listeners import PLAINTEXT, Listener
+from ..settings.rows import INT_MAX
 from ..settings.table import Options, Settings
 from .cluster_arguments import FREE_PORT, check_observer, make_cluster_options
 from .embedded_node import EmbeddedNode
@@ -61,10 +62,10 @@ class Coordinator(AsyncCoordinator):
     of host and port. ``observer``: own nothing; members and admin methods use the nodes of the cluster.
     """
 
-    DEFAULTS: ClassVar[Mapping[str, float | bool]] = {
+    DEFAULTS: ClassVar[Mapping[str, float | bool | str]] = {
         "group_initial_rebalance_delay_ms": 0,  # groups are often small, so the first member should not wait
         "group_generation_from_clock": True,  # tokens grow even if the group is deleted
-        "offsets_retention_minutes": config.INT_MAX,  # offsets are kept until they are deleted
+        "offsets_retention_minutes": INT_MAX,  # offsets are kept until they are deleted
     }
     """Defaults that differ from ``callboard serve``, which has Kafka's."""
 
@@ -82,7 +83,7 @@ class Coordinator(AsyncCoordinator):
         cluster: str | None = None,
         node_name: str = "",
         observer: bool = False,
-        **settings: float | bool,
+        **settings: float | bool | str,
     ) -> None:
         cluster_options = make_cluster_options(cluster, node_name, observer)
         if observer:
@@ -120,7 +121,7 @@ class Coordinator(AsyncCoordinator):
         cluster: str | None = None,
         node_name: str = "",
         observer: bool = False,
-        **settings: float | bool,
+        **settings: float | bool | str,
     ) -> ThreadCoordinator:
         """The same on a thread of its own, for a program without an event loop: ``with Coordinator.in_thread(...)``."""
         options: dict[str, Any] = {"advertised": advertised, "sync": sync, "topics": topics, "environment": environment}

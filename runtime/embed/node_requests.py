@@ -108,7 +108,7 @@ class NodeRequests:
 
     # Settings --------------------------------------------------------------------------------------------------------
 
-    async def set(self, settings: Mapping[str, float | bool | None]) -> None:
+    async def set(self, settings: Mapping[str, float | bool | str | None]) -> None:
         node = await self.loaded()
         try:
             _raise_if_error(await outcome_of(partial(node.services.settings_admin.set, settings)))

@@ -221,7 +221,7 @@ class ThreadCoordinator:
         """See ``Coordinator.delete_topic``."""
         self.run(self._coordinator.delete_topic(name))
 
-    def set(self, **settings: float | bool | None) -> None:
+    def set(self, **settings: float | bool | str | None) -> None:
         """See ``Coordinator.set``."""
         self.run(self._coordinator.set(**settings))
 

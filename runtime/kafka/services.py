@@ -15,7 +15,8 @@ from ...actors.transactions.table import TransactionTable
 from ..engine.reply import Reply
 from ..settings.admin import SettingsAdmin
 from ..settings.dynamic import SettingValues, Synonym
-from ..settings.table import Options, Setting, Settings
+from ..settings.rows import Setting
+from ..settings.table import Options, Settings
 from ..topics.admin import TopicAdmin
 from ..topics.topic import Topic
 from .authorizer import Authorizer

@@ -10,7 +10,7 @@ from ...actors.assignors.base import Assignor
 from ...actors.assignors.table import find_assignor
 from ...actors.assignors.user_data import write_weight
 from ...actors.text import did_you_mean
-from ..settings.table import INT_MAX
+from ..settings.rows import INT_MAX
 from .lease import LeaseTimeouts
 from .resources import Resource, check_resources, check_text
 

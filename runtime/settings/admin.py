@@ -7,7 +7,8 @@ from functools import partial
 
 from ..common.errors import StartError
 from .dynamic import OURSELVES, Change, DynamicSettings, InvalidSetting, SettingValues, find_dynamic, parse
-from .table import Setting, check_range, find_setting
+from .rows import Setting, SettingValue
+from .table import check_range, find_setting
 
 
 class SettingsAdmin:
@@ -37,7 +38,7 @@ class SettingsAdmin:
             self._on_changed()
         done(failure)
 
-    def set(self, values: Mapping[str, float | bool | None], done: Callable[[Exception | None], None]) -> None:
+    def set(self, values: Mapping[str, SettingValue | None], done: Callable[[Exception | None], None]) -> None:
         """Change settings of this broker, given by name with underscores; None restores the start value.
 
         Raises StartError for an unknown name and a value out of range. ``done``: as for ``change``.
@@ -59,13 +60,13 @@ def dynamic_setting(name: str) -> Setting:
     return setting
 
 
-def parse_change(name: str, text: str) -> tuple[str, float | bool]:
+def parse_change(name: str, text: str) -> tuple[str, SettingValue]:
     """Return the name and the value of a setting from a request of a Kafka client. Raises InvalidSetting."""
     setting = dynamic_setting(name)
     return setting.name, parse(setting, text)
 
 
 def _with_changes(
-    values: Mapping[str, float | bool | None], broker: SettingValues, all_brokers: SettingValues
+    values: Mapping[str, SettingValue | None], broker: SettingValues, all_brokers: SettingValues
 ) -> tuple[SettingValues, SettingValues]:
     return {name: value for name, value in {**broker, **values}.items() if value is not None}, all_brokers

@@ -22,7 +22,8 @@ from ..disk.checksum import verify_checksum, with_checksum
 from ..disk.disk import Disk, read_file, replace_file
 from ..disk.file_work import FileWork, InlineFileWork
 from ..disk.group_commit import GroupCommit
-from .table import BY_NAME, LONG_MAX, SETTINGS, Setting, Settings, format_value, has_type, is_unsafe, parse_value
+from .rows import LONG_MAX, Setting, SettingValue
+from .table import BY_NAME, SETTINGS, Settings, format_value, is_unsafe, parse_value
 
 FILE_NAME = "settings.json"
 VERSION = 2
@@ -36,7 +37,7 @@ OURSELVES = "the program itself"
 
 log = get_logger("callboard.runtime")
 
-SettingValues = Mapping[str, float | bool]
+SettingValues = Mapping[str, SettingValue]
 """Values by the name of their setting, with underscores."""
 
 Change = Callable[[SettingValues, SettingValues], tuple[SettingValues, SettingValues]]
@@ -318,16 +319,18 @@ def find_dynamic(name: str) -> Setting | None:
 def config_type_of(setting: Setting) -> ConfigType:
     if setting.type is bool:
         return ConfigType.BOOLEAN
+    if setting.type is str:
+        return ConfigType.STRING if setting.choices else ConfigType.LIST
     if setting.type is float:
         return ConfigType.DOUBLE
     return ConfigType.LONG if setting.maximum == LONG_MAX else ConfigType.INT
 
 
-def kafka_text(value: float | bool) -> str:
-    return str(value).lower()
+def kafka_text(value: SettingValue) -> str:
+    return value if isinstance(value, str) else str(value).lower()
 
 
-def parse(setting: Setting, text: str) -> float | bool:
+def parse(setting: Setting, text: str) -> SettingValue:
     """Parse a value from a request of a Kafka client. Raises InvalidSetting."""
     message = f"invalid value {text[:80]} for configuration {kafka_name(setting.name)}"
     value = parse_value(setting, text.strip())
@@ -364,7 +367,7 @@ def _not_default(settings: Settings) -> list[str]:
     return [setting.name for setting in SETTINGS if getattr(settings, setting.name) != setting.default]
 
 
-def _shown_or_not(value: float | bool | None) -> str:
+def _shown_or_not(value: SettingValue | None) -> str:
     return NOT_SET if value is None else format_value(value)
 
 
@@ -375,7 +378,7 @@ def _checked(table: Mapping[str, Any]) -> SettingValues:
         setting = BY_NAME.get(name)
         if setting is None or not setting.is_dynamic:
             raise InvalidSetting(f"'{name}' is not a dynamic setting")
-        if not has_type(setting, value):
+        if not setting.has_type(value):
             raise InvalidSetting(f"{name} is {format_value(value)}, expected {setting.expected}")
         _check_range(setting, value, f"{name} is {format_value(value)}")
     return table

@@ -11,17 +11,17 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from ...actors.text import did_you_mean
 from ..common.errors import StartError
 from ..common.logs import Format, Level
 from ..disk.disk import FILE_MODE
 from .address import Address
+from .consumer_groups import BELOW, ORDERED, ConsumerGroupRows
 from .listeners import PLAINTEXT, Listener
+from .rows import INT_MAX, LONG_MAX, Setting, SettingValue, row
 
-INT_MAX = 2**31 - 1  # Kafka's INT settings
-LONG_MAX = 2**63 - 1  # Kafka's LONG settings
 LISTEN_BACKLOG = 1024  # after a restart all members reconnect at the same time
 PARTITIONS_MAX = 10_000  # Kafka's limit for one request (ReplicationControlManager)
 TOPIC_NAME_MAX = 249  # "NAME-PARTITION" must be a file name of at most 255 (org.apache.kafka.common.internals.Topic)
@@ -35,72 +35,10 @@ Sync = Literal["always", "interval", "none"]
 DynamicPeers = Literal["local", "all", "none"]
 """Clients that may change settings of the broker: those on this machine, all, or none."""
 
-Value = TypeVar("Value", int, float, bool)
-
-
-DYNAMIC = frozenset(
-    {
-        "group_initial_rebalance_delay_ms",
-        "group_min_session_timeout_ms",
-        "group_max_session_timeout_ms",
-        "group_max_size",
-        "offset_metadata_max_bytes",
-        "offsets_retention_minutes",
-        "offsets_retention_check_interval_ms",
-        "log_cleaner_backoff_ms",
-        "log_cleaner_dedupe_buffer_size",
-        "log_cleaner_delete_retention_ms",
-        "log_cleaner_min_cleanable_ratio",
-    }
-)
-"""Settings that may change while the server runs (``dynamic.py``): groups and the cleaner read them at each use.
-
-The others are read at the start only, or are read-only in Kafka too.
-"""
-
-
-class Setting(NamedTuple):
-    """One row of the table. ``minimum`` and ``maximum`` are None for a Boolean.
-
-    ``safe_minimum``: values below it delete offsets early or overload the server, and need ``--unsafe-settings``.
-    """
-
-    name: str
-    type: type
-    default: int | float | bool
-    minimum: float | None
-    maximum: float | None
-    doc: str
-    safe_minimum: int | None = None
-
-    @property
-    def is_dynamic(self) -> bool:
-        return self.name in DYNAMIC
-
-    @property
-    def expected(self) -> str:
-        if self.type is bool:
-            return "true or false"
-        return f"{'a number' if self.type is float else 'a whole number'} from {self.minimum} to {self.maximum}"
-
-
-def row(
-    default: Value,
-    doc: str,
-    minimum: float | None = None,
-    maximum: float | None = None,
-    safe_minimum: int | None = None,
-) -> Value:
-    """A dataclass field of Settings. The annotation is the type of the attribute's value."""
-    limits = {"minimum": minimum, "maximum": maximum, "safe_minimum": safe_minimum}
-    dataclass_field: Any = field(default=default, metadata={**limits, "doc": doc})
-    value: Value = dataclass_field
-    return value
-
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """The settings for ``--set`` and ``[settings]``. The rows below are the whole table."""
+class Settings(ConsumerGroupRows):
+    """The settings for ``--set`` and ``[settings]``. The table: these rows, and ``ConsumerGroupRows``."""
 
     group_initial_rebalance_delay_ms: int = row(
         3000, "An empty group waits this long for more members before its first rebalance.", 0, INT_MAX
@@ -117,25 +55,6 @@ class Settings:
         "Member ids of a group that were assigned and not used yet; above it new members are refused until some are"
         " used or have expired. Not in Kafka.",
         1,
-        INT_MAX,
-    )
-    group_consumer_session_timeout_ms: int = row(
-        45_000,
-        "A member of the consumer protocol (KIP-848) is removed after this time without a heartbeat.",
-        1,
-        INT_MAX,
-    )
-    group_consumer_heartbeat_interval_ms: int = row(
-        5000, "Members of the consumer protocol are told to send a heartbeat so often.", 1, INT_MAX
-    )
-    group_consumer_max_size: int = row(
-        INT_MAX, "The maximum number of members of a group of the consumer protocol.", 1, INT_MAX
-    )
-    group_consumer_assignment_interval_ms: int = row(
-        1000,
-        "A group of the consumer protocol gets a new target assignment at most once in this time (KIP-1263); 0 is no"
-        " limit.",
-        0,
         INT_MAX,
     )
     group_max_member_protocols: int = row(
@@ -296,18 +215,23 @@ class Settings:
     def __post_init__(self) -> None:
         for setting in SETTINGS:
             check_range(setting, getattr(self, setting.name))
-        if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
-            raise StartError(
-                f"group_min_session_timeout_ms={self.group_min_session_timeout_ms} is above "
-                f"group_max_session_timeout_ms={self.group_max_session_timeout_ms}: lower the first or raise the second"
-            )
+        for low, high in ORDERED:
+            if getattr(self, low) > getattr(self, high):
+                raise self._contradiction(low, "is above", high)
+        if getattr(self, BELOW[0]) >= getattr(self, BELOW[1]):
+            raise self._contradiction(BELOW[0], "is not below", BELOW[1])
+
+    def _contradiction(self, low: str, relation: str, high: str) -> StartError:
+        return StartError(
+            f"{low}={getattr(self, low)} {relation} {high}={getattr(self, high)}: lower the first or raise the second"
+        )
 
 
 def rows_of(settings: type[Settings]) -> tuple[Setting, ...]:
     rows = []
-    for row in fields(settings):
-        default: Any = row.default
-        rows.append(Setting(row.name, type(default), default, **row.metadata))
+    for each in fields(settings):
+        default: Any = each.default
+        rows.append(Setting(each.name, type(default), default, **each.metadata))
     return tuple(rows)
 
 
@@ -315,23 +239,15 @@ SETTINGS = rows_of(Settings)
 BY_NAME = {setting.name: setting for setting in SETTINGS}
 
 
-def has_type(setting: Setting, value: object) -> bool:
-    """Whether a value has the setting's type. True is not a number, but an integer is a valid float."""
-    return type(value) is setting.type or (setting.type is float and type(value) is int)
-
-
 def check_range(setting: Setting, value: object) -> None:
     """Raise StartError for a value of another type or out of range."""
-    fits = has_type(setting, value)
-    if fits and isinstance(value, int | float) and setting.minimum is not None and setting.maximum is not None:
-        fits = setting.minimum <= value <= setting.maximum
-    if not fits:
+    if not setting.fits(value):
         raise StartError(f"bad value {format_value(value)} for setting '{setting.name}': expected {setting.expected}")
 
 
-def is_unsafe(setting: Setting, value: float | bool) -> bool:
+def is_unsafe(setting: Setting, value: SettingValue) -> bool:
     """Whether a value is in the setting's range, but below its safe minimum."""
-    return setting.safe_minimum is not None and value < setting.safe_minimum
+    return setting.safe_minimum is not None and not isinstance(value, str) and value < setting.safe_minimum
 
 
 def check_safe(settings: Settings) -> None:
@@ -367,13 +283,15 @@ def parse_setting(text: str) -> tuple[str, object]:
     return setting.name, word if parsed is None else parsed
 
 
-def parse_value(setting: Setting, word: str) -> int | float | bool | None:
+def parse_value(setting: Setting, word: str) -> SettingValue | None:
     """A setting's value from text; None if it does not have the setting's type. Does not check the range.
 
     The only parser of values, so that ``--set`` and IncrementalAlterConfigs accept the same values.
     """
     if setting.type is bool:
         return {"true": True, "false": False}.get(word.lower())
+    if setting.type is str:
+        return word.lower() if setting.choices else word
     if setting.type is float:
         return float(word) if DECIMAL.fullmatch(word) else None
     return int(word) if NUMBER.fullmatch(word) else None

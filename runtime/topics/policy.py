@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from ..settings.table import LONG_MAX
-from .setting_values import Overrides, list_items
+from ..settings.rows import LONG_MAX, list_items
+from .setting_values import Overrides
 from .settings import BY_NAME
 
 

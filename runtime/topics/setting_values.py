@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from ...actors.errors import CoordinatorError, ErrorCode
 from ..settings.dynamic import ConfigType
+from ..settings.rows import list_items
 from .settings import BY_NAME, TopicSetting
 
 Overrides = Mapping[str, str]
@@ -32,11 +33,6 @@ def check_overrides(given: Overrides) -> dict[str, str]:
     overrides = {name: _check(BY_NAME[name], text.strip()) for name, text in given.items()}
     _check_together(overrides)
     return overrides
-
-
-def list_items(text: str) -> list[str]:
-    """The items of a LIST."""
-    return [item.strip() for item in text.split(",") if item.strip()]
 
 
 def _check(setting: TopicSetting, text: str) -> str:

@@ -10,16 +10,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.runtime.common.errors import StartError
-from callboard.runtime.settings import table as config
 from callboard.runtime.settings.address import Address, parse_address
+from callboard.runtime.settings.consumer_groups import ORDERED
 from callboard.runtime.settings.listeners import Listener
 from callboard.runtime.settings.load import load
-from callboard.runtime.settings.table import SETTINGS, Options, Setting, Settings, load_settings
+from callboard.runtime.settings.rows import INT_MAX, Setting
+from callboard.runtime.settings.table import BY_NAME, SETTINGS, Options, Settings, load_settings
 
 each_setting = pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
 each_number = pytest.mark.parametrize(
     "setting", [setting for setting in SETTINGS if setting.type is int], ids=lambda setting: setting.name
 )
+
+
+LIMITED = {name for pair in ORDERED for name in pair}
+WIDEST: dict[str, object] = {
+    **{name: BY_NAME[name].minimum for name in LIMITED if "_min_" in name},
+    **{name: BY_NAME[name].maximum for name in LIMITED if "_max_" in name},
+    "group_consumer_session_timeout_ms": INT_MAX,
+    "group_consumer_heartbeat_interval_ms": 1,
+}
+"""Settings that limit others, so that each of those may have any value of its own range."""
 
 
 def refusal(*overrides: str) -> str:
@@ -41,6 +52,11 @@ def test_defaults_equal_kafka_defaults() -> None:
     assert settings.group_min_session_timeout_ms == 6000
     assert settings.group_max_session_timeout_ms == 1_800_000
     assert settings.group_max_size == 2**31 - 1
+    assert settings.group_consumer_session_timeout_ms == 45_000
+    assert settings.group_consumer_heartbeat_interval_ms == 5000
+    assert settings.group_consumer_assignment_interval_ms == 1000
+    assert settings.group_consumer_assignors == "uniform,range"
+    assert settings.group_consumer_migration_policy == "bidirectional"
     assert settings.offset_metadata_max_bytes == 4096
     assert settings.offsets_topic_num_partitions == 50
     assert settings.offsets_topic_segment_bytes == 104_857_600
@@ -53,8 +69,8 @@ def test_defaults_equal_kafka_defaults() -> None:
 @each_setting
 def test_every_setting_has_documentation(setting: Setting) -> None:
     assert setting.doc.endswith(".")
-    assert setting.type in (int, float, bool)
-    assert (setting.minimum is None) == (setting.maximum is None) == (setting.type is bool)
+    assert setting.type in (int, float, bool, str)
+    assert (setting.minimum is None) == (setting.maximum is None) == (setting.type in (bool, str))
 
 
 def test_table_rows_match_settings_attributes() -> None:
@@ -63,11 +79,18 @@ def test_table_rows_match_settings_attributes() -> None:
 
 @each_number
 def test_number_at_limit_of_range_is_accepted(setting: Setting) -> None:
-    # The two session timeouts limit each other, so each gets the widest range first.
-    widest = {"group_min_session_timeout_ms": 1, "group_max_session_timeout_ms": config.INT_MAX}
     for value in (setting.minimum, setting.maximum):
-        table: dict[str, object] = {**widest, setting.name: value}
+        table = {**_others_for(setting, value), setting.name: value}
         assert getattr(load_settings(table), setting.name) == value
+
+
+def _others_for(setting: Setting, value: float | None) -> dict[str, object]:
+    """Values of the settings that limit this one."""
+    assert value is not None
+    own = BY_NAME.get(setting.name.replace("_min_", "_").replace("_max_", "_"))
+    if own is None or own is setting or own.minimum is None or own.maximum is None:
+        return WIDEST
+    return {**WIDEST, own.name: min(max(value, own.minimum), own.maximum)}
 
 
 @each_number
@@ -129,6 +152,37 @@ def test_setting_without_value_is_refused() -> None:
 def test_contradicting_session_timeouts_are_refused() -> None:
     message = refusal("group_min_session_timeout_ms=20", "group_max_session_timeout_ms=10")
     assert "group_min_session_timeout_ms=20 is above group_max_session_timeout_ms=10" in message
+
+
+@pytest.mark.parametrize(("low", "high"), ORDERED)
+def test_settings_out_of_order_are_refused(low: str, high: str) -> None:
+    assert f"{low}=9 is above {high}=8: lower the first or raise the second" in refusal(
+        *(f"{name}={value}" for name, value in WIDEST.items()), f"{low}=9", f"{high}=8"
+    )
+
+
+def test_heartbeat_interval_has_to_be_below_session_timeout() -> None:
+    message = refusal("group_consumer_min_session_timeout_ms=5000", "group_consumer_session_timeout_ms=5000")
+    assert "group_consumer_heartbeat_interval_ms=5000 is not below group_consumer_session_timeout_ms=5000" in message
+
+
+def test_text_settings_take_their_choices_and_lists_of_names() -> None:
+    settings = load_settings({}, ["group_consumer_migration_policy=Upgrade", "group_consumer_assignors=range, by-rack"])
+    assert settings.group_consumer_migration_policy == "upgrade"
+    assert settings.group_consumer_assignors == "range, by-rack"
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("group_consumer_migration_policy=sideways", "expected one of bidirectional, upgrade, downgrade, disabled"),
+        ("group_consumer_assignors= , ", "expected names, each once, separated by commas"),
+        ("group_consumer_assignors=range,range", "expected names, each once, separated by commas"),
+    ],
+)
+def test_invalid_text_setting_is_refused(override: str, expected: str) -> None:
+    name, _, value = override.partition("=")
+    assert refusal(override) == f"bad value '{value.strip()}' for setting '{name}': {expected}"
 
 
 def test_last_of_two_values_is_used() -> None:

@@ -23,7 +23,8 @@ from callboard.runtime.settings.dynamic import (
     kafka_name,
     parse,
 )
-from callboard.runtime.settings.table import BY_NAME, DYNAMIC, SETTINGS, Settings
+from callboard.runtime.settings.rows import DYNAMIC
+from callboard.runtime.settings.table import BY_NAME, SETTINGS, Settings
 
 TOPIC, BROKER = 2, 4
 SET, DELETE = 0, 1

@@ -25,7 +25,8 @@ from callboard.runtime.kafka.checks import Operation, ResourceType
 from callboard.runtime.kafka.connection import Connection
 from callboard.runtime.settings.dynamic import FILE_NAME, DynamicSettings, InvalidSetting, kafka_name, parse
 from callboard.runtime.settings.load import load
-from callboard.runtime.settings.table import BY_NAME, DYNAMIC, SETTINGS, Settings, load_settings
+from callboard.runtime.settings.rows import DYNAMIC
+from callboard.runtime.settings.table import BY_NAME, SETTINGS, Settings, load_settings
 
 BROKER, SET, DELETE = 4, 0, 1
 RATIO = BY_NAME["log_cleaner_min_cleanable_ratio"]

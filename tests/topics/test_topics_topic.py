@@ -12,7 +12,7 @@ from work_counter import WorkCounter
 
 from callboard.actors.errors import CoordinatorError
 from callboard.actors.steps import ITEMS_PER_STEP, run_steps
-from callboard.runtime.settings.table import LONG_MAX
+from callboard.runtime.settings.rows import LONG_MAX
 from callboard.runtime.topics.held_records import HeldRecords
 from callboard.runtime.topics.policy import TopicPolicy
 from callboard.runtime.topics.setting_values import NO_OVERRIDES

@@ -8,6 +8,7 @@ from typing import Any
 from ....actors.steps import Steps
 from ...settings.admin import parse_change
 from ...settings.dynamic import SettingValues
+from ...settings.rows import SettingValue
 from ...topics.setting_values import Overrides
 from ..call import Call
 from .incremental_alter_configs import ALTER_CHECKS, Changes, alter
@@ -18,7 +19,7 @@ def handle(call: Call) -> Steps[None]:
     return alter(call, changes, ALTER_CHECKS, "AlterConfigsResponse")
 
 
-def replace_values(_table: SettingValues, configs: Sequence[Any]) -> dict[str, float | bool]:
+def replace_values(_table: SettingValues, configs: Sequence[Any]) -> dict[str, SettingValue]:
     """Return the requested values, and no others. Raises InvalidSetting."""
     return dict(parse_change(config.name, config.value) for config in configs)
 

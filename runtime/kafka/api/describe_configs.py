@@ -14,7 +14,8 @@ from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.steps import Steps, pieces
 from ...settings.dynamic import ConfigSource, ConfigType, Synonym, config_type_of
 from ...settings.listeners import format_listeners
-from ...settings.table import BY_NAME, SETTINGS, Setting
+from ...settings.rows import Setting
+from ...settings.table import BY_NAME, SETTINGS
 from ...topics.names import check_name
 from ...topics.setting_values import Overrides
 from ...topics.settings import INTERNAL_TOPIC_SETTINGS, TOPIC_SETTINGS, TopicSetting

@@ -19,7 +19,8 @@ from ....actors.steps import Steps
 from ...common.logs import get_logger
 from ...settings.admin import dynamic_setting, parse_change
 from ...settings.dynamic import ConfigType, InvalidSetting, SettingValues
-from ...topics.setting_values import Overrides, list_items
+from ...settings.rows import SettingValue, list_items
+from ...topics.setting_values import Overrides
 from ...topics.settings import BY_NAME as TOPIC_SETTINGS
 from ..call import Body, Call
 from ..checks import ACT_AS_BROKER, ALTER_BROKER_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_TOPIC_CONFIGS, Check
@@ -54,7 +55,7 @@ class Changes(NamedTuple):
     Both raise CoordinatorError. ``broker`` also raises InvalidSetting.
     """
 
-    broker: Callable[[SettingValues, Sequence[Any]], dict[str, float | bool]]
+    broker: Callable[[SettingValues, Sequence[Any]], dict[str, SettingValue]]
     topic: Callable[[Sequence[Any], Overrides], Overrides]
     has_loggers: bool
 
@@ -244,7 +245,7 @@ def check_node(call: Call, name: str) -> None:
         )
 
 
-def apply_operations(table: SettingValues, operations: Sequence[Any]) -> dict[str, float | bool]:
+def apply_operations(table: SettingValues, operations: Sequence[Any]) -> dict[str, SettingValue]:
     """Return the values after the requested operations. Raises InvalidSetting and CoordinatorError."""
     values = dict(table)
     for operation in operations:

@@ -35,7 +35,7 @@ class HarnessCoordinator(Coordinator):
     New groups do not wait for more members before their first rebalance, unless the settings say so.
     """
 
-    DEFAULTS: ClassVar[Mapping[str, float | bool]] = {"group_initial_rebalance_delay_ms": 0}
+    DEFAULTS: ClassVar[Mapping[str, float | bool | str]] = {"group_initial_rebalance_delay_ms": 0}
     """All other defaults are those of ``callboard serve``, since programs under test are written for Kafka."""
 
     def __init__(
@@ -48,7 +48,7 @@ class HarnessCoordinator(Coordinator):
         topics: Mapping[str, int] | None = None,
         environment: Environment | None = None,
         unsafe_settings: bool = True,
-        **settings: float | bool,
+        **settings: float | bool | str,
     ) -> None:
         self._harness = Harness()
         environment = self._harness.environment(
