@@ -13,10 +13,6 @@ from .codec.tags import is_refused_by_kio_only, skip_tagged_fields, without_unkn
 from .codec.validation import describe_decode_error
 from .framing import BadRequest, NotServed, OverLimit
 
-KIP_848_KEYS = (68, 69)
-KIP_848_HINT = ", of KIP-848: configure the consumer with group.protocol=classic"
-
-
 _ROUTE_KEY = struct.Struct(">hh")  # API key, version
 
 
@@ -37,7 +33,7 @@ def _describe_api(routes: Routes, key: int, version: int) -> str:
     versions = routes.versions_of(key)
     if versions is not None:
         return f"{api} version {version}; the versions {versions[0]} to {versions[1]} are served"
-    return f"{api} (API key {key}){KIP_848_HINT if key in KIP_848_KEYS else ''}"
+    return f"{api} (API key {key})"
 
 
 def decode_client_id(raw: bytes) -> str:

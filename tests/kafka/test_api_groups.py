@@ -157,6 +157,21 @@ async def test_api_versions_returns_served_apis(tmp_path: Path) -> None:
             }  # Produce (key 0): librdkafka requires version 0
 
 
+@async_test
+async def test_api_versions_has_the_feature_of_consumer_groups(tmp_path: Path) -> None:
+    """As in Kafka: clients below version 4 cannot read a feature that begins at version 0."""
+    supported = {"name": "group.version", "min_version": 0, "max_version": 1}
+    finalized = {"name": "group.version", "max_version_level": 1, "min_version_level": 1}
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        for version, features in ((3, []), (4, [supported])):
+            answer = await client.ask(
+                "api_versions", version, client_software_name="a", client_software_version="1.0-b"
+            )
+            assert answer["supported_features"] == features
+            assert (answer["finalized_features_epoch"], answer["finalized_features"]) == (0, [finalized])
+
+
 @pytest.mark.parametrize("name", ["", "-a", "a.", "a b", "é", "a\n"])
 @async_test
 async def test_api_versions_with_invalid_client_software_name_is_refused(tmp_path: Path, name: str) -> None:

@@ -70,8 +70,14 @@ CASES: Mapping[tuple[str, Check], Case] = {
     ("create_topics", checks.CREATE_TOPIC): Case({"name": "missing-{version}", "replication_factor": 1, "configs": ()}),
 }
 
-TESTED_ELSEWHERE = {("create_topics", checks.DESCRIBE_NEW_TOPIC_CONFIGS)}
-"""Checks of which the denial is not an error of the whole request or of an item: see ``test_authorization``."""
+TESTED_ELSEWHERE = {
+    ("create_topics", checks.DESCRIBE_NEW_TOPIC_CONFIGS),
+    ("consumer_group_describe", checks.DESCRIBE_TOPIC),
+}
+"""Checks of which the denial is not an error of the whole request or of an item, or that need a group with members.
+
+See ``test_authorization`` and ``test_api_consumer_groups``.
+"""
 
 
 def sample(entity_type: Any, values: Mapping[str, Any]) -> Any:

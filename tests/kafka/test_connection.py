@@ -445,7 +445,6 @@ async def test_client_of_another_protocol_is_named_once(
 @pytest.mark.parametrize(
     ("key", "version", "text"),
     [
-        (68, 0, "ConsumerGroupHeartbeat (API key 68), of KIP-848: configure the consumer with group.protocol=classic"),
         (9, 99, "OffsetFetch version 99; the versions "),
         (71, 0, "GetTelemetrySubscriptions (API key 71)"),
         (9999, 0, "API key 9999, which Kafka does not have, version 0"),

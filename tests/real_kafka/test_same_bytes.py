@@ -113,6 +113,9 @@ class TestProtocol:
         assert {key: theirs[key] for key in APIS} == {key: (low, high) for key, (_, low, high) in APIS.items()}
         not_in_kafka = {key: (ours[key], theirs.get(key)) for key in ours if not _within(ours[key], theirs.get(key))}
         assert not_in_kafka == {}, "(ours, Kafka's) by key"
+        for features in ("supported_features", "finalized_features"):
+            unknown = [each for each in answer.ours.get(features, ()) if each not in answer.theirs[features]]
+            assert unknown == []
 
     def test_api_versions_with_unknown_version(self, connection: PairedConnection) -> None:
         """The response is in version 0 and lists the versions (KIP-511). Other requests close the connection."""

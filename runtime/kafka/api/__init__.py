@@ -162,6 +162,25 @@ APIS: tuple[Api, ...] = (
         needs_lease=True,
     ),
     Api(66, "list_transactions", 0, 1, items=(checks.LISTED_TRANSACTIONAL_ID,), reads_only=True, needs_lease=True),
+    Api(
+        68,
+        "consumer_group_heartbeat",
+        0,
+        1,
+        whole=(checks.READ_GROUP,),
+        items=(checks.DESCRIBE_TOPIC,),
+        overlaps=True,
+        needs_lease=True,
+    ),
+    Api(
+        69,
+        "consumer_group_describe",
+        0,
+        1,
+        items=(checks.DESCRIBE_GROUP, checks.DESCRIBE_TOPIC),
+        reads_only=True,
+        needs_lease=True,
+    ),
 )
 
 NODE_APIS: tuple[Api, ...] = (Api(27, "write_txn_markers", 1, 1),)
@@ -169,7 +188,7 @@ NODE_APIS: tuple[Api, ...] = (Api(27, "write_txn_markers", 1, 1),)
 
 API_VERSIONS_KEY = 18
 
-WAITS_FOR_LOG = frozenset((8, 22, 25, 26, 28, 42, 47))
+WAITS_FOR_LOG = frozenset((8, 22, 25, 26, 28, 42, 47, 68))
 """APIs whose answer waits for a record, and for nothing else."""
 
 

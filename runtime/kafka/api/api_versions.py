@@ -1,4 +1,4 @@
-"""ApiVersions (key 18): the served APIs and their versions."""
+"""ApiVersions (key 18): the served APIs and their versions, and the features of Kafka that are served (KIP-584)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,14 @@ from ..codec.codes import NO_THROTTLE
 
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """Valid client software names and versions (KIP-511)."""
+
+FEATURES_FROM = 3
+FEATURES_FROM_ZERO_FROM = 4
+"""Older clients cannot read features whose lowest version is 0, so Kafka leaves them out."""
+
+GROUP_VERSION = "group.version"
+FEATURE_MAX_VERSION = 1
+FEATURES_EPOCH = 0  # the features never change
 
 
 def handle(call: Call) -> None:
@@ -35,8 +43,25 @@ def _answer(call: Call, error: ErrorCode, rows: tuple[api.Api, ...]) -> None:
         error_code=error,
         api_keys=tuple(_api_version(call, row) for row in rows),
         throttle_time=NO_THROTTLE,
+        **({} if error or call.version < FEATURES_FROM else _features(call)),
     )
     call.respond(response)
+
+
+def _features(call: Call) -> dict[str, Any]:
+    """The protocol of KIP-848 is served. ``transaction.version`` is not a feature here, so its level is 0."""
+    supported = call.make("SupportedFeatureKey", name=GROUP_VERSION, min_version=0, max_version=FEATURE_MAX_VERSION)
+    finalized = call.make(
+        "FinalizedFeatureKey",
+        name=GROUP_VERSION,
+        max_version_level=FEATURE_MAX_VERSION,
+        min_version_level=FEATURE_MAX_VERSION,
+    )
+    return {
+        "supported_features": (supported,) if call.version >= FEATURES_FROM_ZERO_FROM else (),
+        "finalized_features_epoch": FEATURES_EPOCH,
+        "finalized_features": (finalized,),
+    }
 
 
 def _api_version(call: Call, row: api.Api) -> Any:

@@ -20,10 +20,11 @@ from ..scatter_gather import ScatterGather
 
 TOP_LEVEL_ERROR_FROM = 2
 GROUPS_FROM = 8
+MEMBER_FROM = 9  # KIP-848
 TOPIC_IDS_FROM = 10
 
 FetchedTopics = Iterable[tuple[str, Iterable[FetchedOffset]]]
-GroupKey = str | int
+GroupKey = tuple[str, str | None, int] | int
 Entry = bytes | SharedBytes
 """An encoded entry of a group. A group that is requested twice has the same one."""
 
@@ -70,7 +71,7 @@ def _fetch_groups(call: Call) -> Steps[None]:
             resolved = yield from _resolve_topics(call, topics, group)
             numbers[_key(group)] = len(messages)
             requested.append(group)
-            messages.append(OffsetFetch(group.group_id, resolved, call.request.require_stable))
+            messages.append(_message(call, group, resolved))
         yield
     ScatterGather(
         call,
@@ -80,9 +81,17 @@ def _fetch_groups(call: Call) -> Steps[None]:
     ).send_next_batch()
 
 
+def _message(call: Call, group: Any, topics: RequestedTopics | None) -> OffsetFetch:
+    if call.version < MEMBER_FROM:
+        return OffsetFetch(group.group_id, topics, call.request.require_stable)
+    return OffsetFetch(group.group_id, topics, call.request.require_stable, group.member_id, group.member_epoch)
+
+
 def _key(group: Any) -> GroupKey:
     """Entries with the same key have the same answer. Only all offsets of a group are worth finding once."""
-    return id(group) if group.topics is not None else group.group_id
+    if group.topics is not None:
+        return id(group)
+    return group.group_id, getattr(group, "member_id", None), getattr(group, "member_epoch", -1)
 
 
 def _topic_names(call: Call) -> Iterable[str]:

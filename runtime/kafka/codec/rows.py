@@ -16,7 +16,7 @@ _STRING_LENGTH = struct.Struct(">h")
 _BYTES_LENGTH = struct.Struct(">i")
 _NULL_STRING = _STRING_LENGTH.pack(-1)
 _NULL_COMPACT = b"\0"
-_NO_TAGS = b"\0"
+NO_TAGS = b"\0"
 _COMPACT_LENGTHS = tuple(encode_unsigned(size + 1) for size in range(1024))
 
 
@@ -27,6 +27,19 @@ def encode_rows(rows: Iterable[Row], *, flexible: bool) -> list[bytes]:
     """
     encode = _flexible_row if flexible else _inflexible_row
     return [encode(row) for row in rows]
+
+
+def compact_count(size: int) -> bytes:
+    """Encode the length of a string, or the number of items of an array, of a flexible version."""
+    return _COMPACT_LENGTHS[size] if size < len(_COMPACT_LENGTHS) else encode_unsigned(size + 1)
+
+
+def compact_string(text: str | None) -> bytes:
+    """Encode a string of a flexible version."""
+    if text is None:
+        return _NULL_COMPACT
+    value = text.encode()
+    return compact_count(len(value)) + value
 
 
 def without_column(rows: Iterable[Row], column: int) -> Iterable[Row]:
@@ -42,10 +55,10 @@ def _flexible_row(row: Row) -> bytes:
             continue
         if isinstance(value, str):
             value = value.encode()
-        size = len(value)
+        size = len(value)  # compact_count without the call: this is the slowest part of large responses
         parts.append(_COMPACT_LENGTHS[size] if size < len(_COMPACT_LENGTHS) else encode_unsigned(size + 1))
         parts.append(value)
-    parts.append(_NO_TAGS)
+    parts.append(NO_TAGS)
     return b"".join(parts)
 
 

@@ -55,7 +55,7 @@ class Schema:
         cls = getattr(self._types, type_name)
         field_names = _field_names(cls)
         if "error_message" in values:
-            values["error_message"] = _short(values["error_message"])
+            values["error_message"] = shortened(values["error_message"])
         return cls(**{name: value for name, value in values.items() if name in field_names})
 
     def write(self, response: Any) -> bytes:
@@ -117,7 +117,7 @@ class SharedBuffer:
         self._own = io.BytesIO()
 
 
-def _short(message: str | None) -> str | None:
+def shortened(message: str | None) -> str | None:
     """An error message that fits in every version, even if it contains a name of 32 kB that the client sent."""
     if message is None or len(message) <= ERROR_MESSAGE_CHARS_MAX:
         return message

@@ -1,0 +1,115 @@
+"""ConsumerGroupHeartbeat (key 68, KIP-848). Answered when what it changes is durable.
+
+It is as frequent as Heartbeat, but its responses differ between members. They are encoded without kio, which takes ten
+times as long.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from ....actors.consumer_group.messages import ConsumerHeartbeat, ConsumerHeartbeatReply
+from ....actors.consumer_group.records import Partition
+from ....actors.steps import SHORT_WORK_ITEMS, Steps, pieces, run_steps
+from ..authorize import authorize, authorize_in_steps
+from ..call import Body, Call
+from ..checks import DESCRIBE_TOPIC, READ_GROUP
+from ..codec.codes import milliseconds
+from ..codec.rows import NO_TAGS, compact_count, compact_string
+from ..codec.schemas import shortened
+
+MEMBER_CHOOSES_ID_FROM = 1  # KIP-1082
+REGEX_FROM = 1
+NO_TOPIC_ID = bytes(16)
+
+NO_THROTTLE_MS = 0
+
+_ERROR = struct.Struct(">ih")  # throttle time, error
+_EPOCH = struct.Struct(">ii")  # member epoch, heartbeat interval
+_NO_ASSIGNMENT, _ASSIGNMENT = b"\xff" + NO_TAGS, b"\1"
+
+
+def handle(call: Call) -> Steps[None]:
+    request = call.request
+    error = authorize(call, READ_GROUP, (request.group_id,)).error
+    if not error:
+        verdicts = yield from authorize_in_steps(call, DESCRIBE_TOPIC, request.subscribed_topic_names or ())
+        error = verdicts.error
+    if error:
+        call.respond_with_bytes(_head(ConsumerHeartbeatReply(error)) + _NO_ASSIGNMENT)
+    else:
+        yield from _ask_in_steps(call)
+
+
+def handle_unchecked(call: Call) -> Steps[None] | None:
+    owned = call.request.topic_partitions
+    if owned is None:
+        _ask(call, None)
+        return None
+    return _ask_in_steps(call)
+
+
+def _ask_in_steps(call: Call) -> Steps[None]:
+    requested = call.request.topic_partitions
+    owned: list[Partition] = []
+    for topic in requested or ():
+        topic_id = NO_TOPIC_ID if topic.topic_id is None else topic.topic_id.bytes
+        for numbers in pieces(topic.partitions):
+            owned += ((topic_id, number) for number in numbers)
+            yield
+        yield
+    _ask(call, None if requested is None else tuple(owned))
+
+
+def _ask(call: Call, owned: tuple[Partition, ...] | None) -> None:
+    request, version = call.request, call.schema.version
+    message = ConsumerHeartbeat(
+        request.group_id,
+        request.member_id,
+        request.member_epoch,
+        request.instance_id,
+        request.rack_id,
+        milliseconds(request.rebalance_timeout),
+        request.subscribed_topic_names,
+        request.subscribed_topic_regex if version >= REGEX_FROM else None,
+        request.server_assignor,
+        owned,
+        call.connection.client_id,
+        call.connection.client_host,
+        version >= MEMBER_CHOOSES_ID_FROM,
+    )
+    call.ask_group(message, encode)
+
+
+def encode(_call: Call, reply: ConsumerHeartbeatReply) -> Body:
+    assigned = reply.assigned
+    if assigned is None:
+        return _head(reply) + _NO_ASSIGNMENT
+    steps = _encode_in_steps(reply, assigned)
+    return steps if len(assigned) > SHORT_WORK_ITEMS else run_steps(steps)
+
+
+def _head(reply: ConsumerHeartbeatReply) -> bytes:
+    message = None if reply.message is None else shortened(reply.message)
+    return b"".join(
+        (
+            _ERROR.pack(NO_THROTTLE_MS, reply.error),
+            compact_string(message),
+            compact_string(reply.member_id),
+            _EPOCH.pack(reply.member_epoch, reply.heartbeat_interval_ms),
+        )
+    )
+
+
+def _encode_in_steps(reply: ConsumerHeartbeatReply, assigned: Sequence[Partition]) -> Steps[bytes]:
+    topics: dict[bytes, list[int]] = {}
+    for piece in pieces(assigned):
+        for topic_id, number in piece:
+            topics.setdefault(topic_id, []).append(number)
+        yield
+    parts = [_head(reply), _ASSIGNMENT, compact_count(len(topics))]
+    for topic_id, numbers in topics.items():
+        parts += topic_id, compact_count(len(numbers)), struct.pack(f">{len(numbers)}i", *numbers), NO_TAGS
+        yield
+    return b"".join((*parts, NO_TAGS, NO_TAGS))
