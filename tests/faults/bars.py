@@ -56,7 +56,8 @@ class Bar(NamedTuple):
 
 class Judgement(NamedTuple):
     """``value``: None if nothing was measured that counts. ``counted``: the values that count, ``others``: those that
-    were measured under load. ``other_value``: of those; None if there are none. ``loads``: the least and the greatest load average.
+    were measured under load. ``other_value``: of those; None if there are none. ``loads``: the least and the greatest
+    load average.
     """
 
     bar: Bar
