@@ -1,0 +1,90 @@
+"""What long runs have found. Each interleaving has a test that reproduces it without a seed.
+
+A seed repeats its run only until the scenario changes, so seeds of past failures are not kept. Here the bug of each row
+is planted, and its test must fail. ``docs/contributing.md`` says when a row is added.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from callboard.runtime.member.membership import Membership
+from callboard.runtime.member.resource_subscription import ResourceSubscription
+from callboard.runtime.member.shards import TopicPartition
+
+from .mutations import unknown_numbers_are_dropped
+from .mutations_log import Plant
+
+TESTS = Path(__file__).resolve().parents[1]
+
+
+class Regression(NamedTuple):
+    """``scenario``: the one that found it. ``plant``: brings the bug back. ``test``: FOLDER/MODULE.FUNCTION."""
+
+    scenario: str
+    plant: Plant
+    test: str
+
+
+def lost_claims_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A member that lost shards while its JoinGroup claimed them does not rejoin for them."""
+    apply_assignment = Membership._apply_assignment
+
+    async def apply(self: Membership, assigned: Sequence[TopicPartition]) -> bool:
+        self._subscription.claimed = tuple(self.owned.shards)
+        return await apply_assignment(self, assigned)
+
+    patch.setattr(Membership, "_apply_assignment", apply)
+
+
+def returning_static_members_check_nothing(patch: pytest.MonkeyPatch) -> None:
+    """A static member that restarts with other resources does not look whether they have owners."""
+
+    async def none(self: ResourceSubscription, joined: object) -> set[object]:
+        return set()
+
+    patch.setattr(ResourceSubscription, "partitions_to_check", none)
+
+
+REGRESSIONS = {
+    "the leader adds shards that a member does not know yet, and the member drops them": Regression(
+        "growing_resource",
+        unknown_numbers_are_dropped,
+        "member/test_member_resources.test_shards_that_the_leader_has_added_first_are_owned_by_members_that_do_not"
+        "_know_them_yet",
+    ),
+    "a member loses a shard while its JoinGroup claims it, and nobody else gets it": Regression(
+        "embedded_members",
+        lost_claims_are_forgotten,
+        "member/test_member_lease.test_shard_lost_while_a_join_is_held_back_and_moved_elsewhere_gets_an_owner",
+    ),
+    "a static member restarts with more resources, and nobody assigns them": Regression(
+        "growing_resource",
+        returning_static_members_check_nothing,
+        "member/test_member_groups.test_static_member_that_returns_with_a_new_name_gets_it",
+    ),
+}
+
+
+def find_test(name: str, patch: pytest.MonkeyPatch) -> Callable[[], None]:
+    path, function = name.rsplit(".", 1)
+    folder, module = path.split("/")
+    patch.setattr(sys, "path", [str(TESTS / folder), *sys.path])
+    test: Callable[[], None] = getattr(import_module(module), function)
+    return test
+
+
+@pytest.mark.parametrize("found", REGRESSIONS)
+def test_interleaving_of_a_long_run_is_reproduced_by_its_test(found: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    regression = REGRESSIONS[found]
+    run_test = find_test(regression.test, monkeypatch)
+    run_test()
+    regression.plant(monkeypatch)
+    with pytest.raises((AssertionError, TimeoutError)):
+        run_test()
