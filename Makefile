@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-MADE_FROM := setup.cfg pyproject.toml constraints.txt
+MADE_FROM := setup.cfg setup.py pyproject.toml constraints.txt
 # The build backend comes from constraints.txt too, so that what is tested does not change from one day to the next.
 INSTALL := $(PIP) install --quiet --no-build-isolation --constraint constraints.txt --editable
 # Tests with real clients and with faults mostly wait, so they run beside the others.

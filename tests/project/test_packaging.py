@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from callboard import __version__
 
 DEADLINE_S = 300.0
 BUILD = "import sys; from setuptools import build_meta; getattr(build_meta, sys.argv[1])(sys.argv[2])"
+LINK = re.compile(r"(?<=\]\()[^)\s]+(?=\))")
 INFO = f"callboard-{__version__}.dist-info"
 
 
@@ -86,6 +88,26 @@ def test_wheel_metadata_lists_requirements(wheel: Path) -> None:
     needs = metadata.get_all("Requires-Dist", [])
     assert [need for need in needs if not any(sign in need for sign in "<>=")] == []  # a lower bound on each
     assert "callboard = callboard.runtime.cli.main:main" in files.read(f"{INFO}/entry_points.txt").decode()
+
+
+HOME = "https://github.com/callboard/callboard"
+
+
+def test_wheel_metadata_has_the_urls_and_absolute_links(wheel: Path) -> None:
+    """A package index shows README.md, and has none of the files beside it."""
+    metadata = Parser().parsestr(ZipFile(wheel).read(f"{INFO}/METADATA").decode())
+    urls = dict(line.split(", ", 1) for line in metadata.get_all("Project-URL", []))
+    assert urls.keys() == {"Homepage", "Documentation", "Source", "Changelog", "Issues"}
+    assert {url for url in urls.values() if not url.startswith(HOME)} == set()
+    assert metadata["Author"] and metadata["Maintainer"]
+    text = str(metadata.get_payload())
+    assert re.sub(LINK, "", text) == re.sub(LINK, "", (ROOT / "README.md").read_text())
+    targets = re.findall(LINK, text)
+    assert len(targets) == len(re.findall(LINK, (ROOT / "README.md").read_text())) > 40
+    assert [target for target in targets if not target.startswith("https://")] == []
+    files = [target.removeprefix(f"{HOME}/").split("/", 2) for target in targets if target.startswith(HOME)]
+    assert [file for file in files if not (ROOT / file[2].partition("#")[0]).is_file()] == []
+    assert {kind for kind, branch, _path in files} == {"blob", "raw"}
 
 
 def test_wheel_runs_from_any_folder_and_as_zip(wheel: Path, tmp_path: Path) -> None:
