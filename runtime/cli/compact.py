@@ -22,7 +22,7 @@ from ..log.compaction.defaults import (
     MIN_CLEANABLE_DIRTY_RATIO,
     SEGMENT_BYTES,
 )
-from .main import make_app
+from .main import SERVICE_CONTEXT, make_app
 from .options import is_in_command_line
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ ClusterStore = Annotated[
 app = make_app()
 
 
-@app.command("compact")
+@app.command("compact", context_settings=SERVICE_CONTEXT)
 def compact(
     context: typer.Context,
     data: OptionalDataFolder = None,
@@ -55,7 +55,10 @@ def compact(
     partitions: Annotated[
         str | None,
         typer.Option(
-            "--partition", metavar="N,A-B,...", help="Only these; __transaction_state-N by name.  [default: all]"
+            "--partition",
+            metavar="N,A-B,...",
+            envvar="CALLBOARD_PARTITION",
+            help="Only these; __transaction_state-N by name.  [default: all]",
         ),
     ] = None,
     processes: Annotated[
@@ -69,7 +72,7 @@ def compact(
     every: Annotated[str | None, typer.Option(metavar="10m", help="Run repeatedly, at this interval.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan, change nothing.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Compact also partitions below the ratio.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", envvar="CALLBOARD_JSON", help="Print JSON, for programs.")] = False,
     min_cleanable_ratio: Annotated[
         float, typer.Option(min=0, max=1, help="Compact partitions with a larger fraction of uncompacted bytes.")
     ] = MIN_CLEANABLE_DIRTY_RATIO,

@@ -18,6 +18,8 @@ from ..common.errors import StartError
 from ..common.printing import print_error, print_line
 
 HELP_OPTIONS = ["-h", "--help"]
+SERVICE_CONTEXT = {"auto_envvar_prefix": "CALLBOARD", "help_option_names": HELP_OPTIONS}
+"""Context settings of commands that run until a signal: each option has a variable (``CALLBOARD_LOG_LEVEL``)."""
 MISSING_EXTRA_HINT = "pip install 'callboard["
 """Part of the message of an import error that names the missing extra."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..settings.load import load
-from .main import HELP_OPTIONS, make_app
+from .main import SERVICE_CONTEXT, make_app
 from .serve_options import (
     AdvertisedOption,
     ClusterOption,
@@ -37,7 +37,7 @@ from .workers_folder import has_workers
 app = make_app()
 
 
-@app.command("serve", context_settings={"auto_envvar_prefix": "CALLBOARD", "help_option_names": HELP_OPTIONS})
+@app.command("serve", context_settings=SERVICE_CONTEXT)
 def serve(
     listen: ListenOption = None,
     advertised: AdvertisedOption = None,

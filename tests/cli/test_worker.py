@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -116,14 +117,18 @@ def is_alive(pid: int) -> bool:
 
 @contextmanager
 def workers(folder: Path, handler: str, *options: str, processes: int = 3) -> Iterator[Workers]:
+    given = ["--group", "g", "--resource", f"jobs:{SHARDS}", "--processes", str(processes), "--restart-delay", "0.1"]
+    with started(folder, handler, *given, "--session-timeout-ms", "6000", *options) as running:
+        yield running
+
+
+@contextmanager
+def started(folder: Path, handler: str, *options: str) -> Iterator[Workers]:
+    """``callboard worker`` with exactly these options."""
     (folder / "work.py").write_text(HANDLERS)
-    command = [
-        *(sys.executable, "-m", "callboard", "worker", f"work:{handler}", "--group", "g"),
-        *("--resource", f"jobs:{SHARDS}", "--processes", str(processes), "--restart-delay", "0.1"),
-        *("--session-timeout-ms", "6000"),
-    ]
+    command = [sys.executable, "-m", "callboard", "worker", f"work:{handler}", *options]
     with (folder / "stderr.txt").open("w") as stderr:
-        process = subprocess.Popen([*command, *options], cwd=folder, stderr=stderr, text=True)
+        process = subprocess.Popen(command, cwd=folder, stderr=stderr, text=True)
     try:
         yield Workers(folder, process)
     finally:
@@ -180,16 +185,27 @@ def test_handler_that_fails_is_restarted(tmp_path: Path) -> None:
     assert "this handler always fails" in (tmp_path / "stderr.txt").read_text()
 
 
-def test_processes_join_a_server(tmp_path: Path) -> None:
-    with (
-        ServerProcess(tmp_path) as server,
-        workers(tmp_path, "in_task", "--bootstrap-server", server.bootstrap, processes=2) as running,
-    ):
-        running.wait_until_shared(2)
-        assert running.stop() == 0
+def test_variables_are_options_and_processes_join_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CALLBOARD_DATA may be there for the server on the same machine."""
+    monkeypatch.setenv("CALLBOARD_GROUP", "g")
+    monkeypatch.setenv("CALLBOARD_RESOURCE", f"jobs:{SHARDS - 2} others:2")
+    monkeypatch.setenv("CALLBOARD_PROCESSES", "2")
+    monkeypatch.setenv("CALLBOARD_LOG_FORMAT", "json")
+    monkeypatch.setenv("CALLBOARD_DATA", "unused")
+    with ServerProcess(tmp_path) as server:
+        monkeypatch.setenv("CALLBOARD_BOOTSTRAP_SERVER", server.bootstrap)
+        with started(tmp_path, "in_task") as running:
+            running.wait_until(lambda: len({event.pid for event in running.events()}) == 2)
+            assert running.stop() == 0
+    assert not (tmp_path / "unused").exists()
+    lines = (tmp_path / "stderr.txt").read_text().splitlines()
+    assert [json.loads(line)["number"] for line in lines if "a worker process started" in line] == [0, 1]
 
 
-def test_own_coordinator_keeps_its_data(tmp_path: Path) -> None:
+def test_own_coordinator_keeps_its_data_and_overrides_the_variable_of_a_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CALLBOARD_BOOTSTRAP_SERVER", "127.0.0.1:1")
     with workers(tmp_path, "in_task", "--data", "data", processes=1) as running:
         running.wait_until_shared(1)
         assert running.stop() == 0

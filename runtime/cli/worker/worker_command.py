@@ -16,15 +16,17 @@ from ...common import logs
 from ...common.errors import StartError
 from ...settings.address import parse_address
 from ...settings.table import parse_choice
-from ..main import make_app
+from ..main import SERVICE_CONTEXT, make_app
+from ..options import is_in_command_line
 from ..serve_options import LogFormatOption, LogLevelOption
 from .handler import parse_name
 
 app = make_app()
 
 
-@app.command("worker")
+@app.command("worker", context_settings=SERVICE_CONTEXT)
 def worker(
+    ctx: typer.Context,
     handler: Annotated[
         str, typer.Argument(metavar="MODULE:FUNCTION", help="Called with each shard; `async def`, or a function.")
     ],
@@ -39,7 +41,6 @@ def worker(
             "--bootstrap-server",
             "-b",
             metavar="HOST:PORT",
-            envvar="CALLBOARD_BOOTSTRAP_SERVER",
             help="A server of the cluster.  [default: a coordinator of their own]",
         ),
     ] = None,
@@ -69,8 +70,7 @@ def worker(
     level = parse_choice("--log-level", log_level or "info", logs.Level)
     form = None if log_format is None else parse_choice("--log-format", log_format, logs.Format)
     parse_name(handler)
-    if bootstrap_server is not None and data is not None:
-        raise StartError("--data is for a coordinator of their own: leave out --data or --bootstrap-server")
+    bootstrap_server, data = choose_coordinator(ctx, bootstrap_server, data)
     if bootstrap_server is not None:
         parse_address("--bootstrap-server", bootstrap_server, lowest_port=1)
     resources = dict(parse_resource(text) for text in resource)
@@ -81,6 +81,22 @@ def worker(
     code = run_worker(options)
     if code:
         raise typer.Exit(code)
+
+
+def choose_coordinator(
+    ctx: typer.Context, bootstrap_server: str | None, data: Path | None
+) -> tuple[str | None, Path | None]:
+    """The server, or the folder of an own coordinator. Raises StartError if the command line has both.
+
+    It overrides the variables. If only they have both, CALLBOARD_DATA is there for the server on this machine.
+    """
+    if bootstrap_server is None or data is None:
+        return bootstrap_server, data
+    if not is_in_command_line(ctx, "data"):
+        return bootstrap_server, None
+    if is_in_command_line(ctx, "bootstrap_server"):
+        raise StartError("--data is for a coordinator of their own: leave out --data or --bootstrap-server")
+    return None, data
 
 
 def parse_resource(text: str) -> tuple[str, int]:
