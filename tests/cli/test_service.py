@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_walk import walk_commands
-from peers.server import ServerProcess
 from peers.waiting import wait_until
 from program_helpers import DEADLINE_S, PROGRAM, refusal, run, serving
 
+from callboard.runtime.cli import compact
 from callboard.runtime.cli.serve_command import main
 from callboard.runtime.cli.service_manager import notify
+from callboard.runtime.cli.worker import worker_command
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.settings.load import KEYS, load
+
+SERVICES = ("serve", "worker", "compact")
+"""The commands that may run until a signal."""
 
 RUNNING = Path(__file__).parents[2] / "docs" / "running.md"
 
@@ -32,12 +35,22 @@ def block(language: str) -> str:
     return str(text)
 
 
-def test_option_of_serve_has_environment_variable_and_config_key() -> None:
-    [serve] = [line for line in walk_commands() if line.words == ("serve",)]
-    options = {each.opts[0].removeprefix("--").replace("-", "_"): each for each in serve.parameters}
-    variables = {f"CALLBOARD_{name.upper()}" for name in options}
-    command_help = re.sub(r"\s+", "", run("serve", "--help", folder=Path.cwd()).stdout)
+def options_of(command: str) -> dict[str, Any]:
+    """The options of a command by their names with underscores."""
+    [line] = [line for line in walk_commands() if line.words == (command,)]
+    options = [each for each in line.parameters if each.param_type_name == "option"]
+    return {max(each.opts, key=len).removeprefix("--").replace("-", "_"): each for each in options}
+
+
+@pytest.mark.parametrize("command", SERVICES)
+def test_option_of_a_service_has_an_environment_variable(command: str) -> None:
+    variables = {f"CALLBOARD_{name.upper()}" for name in options_of(command)}
+    command_help = re.sub(r"\s+", "", run(command, "--help", folder=Path.cwd()).stdout)
     assert set(re.findall(r"envvar:(\w+)", command_help)) == variables
+
+
+def test_option_of_serve_has_a_config_key() -> None:
+    options = options_of("serve")
     keys = {{"topic": "topics", "set": "settings"}.get(name, name) for name in options} - {"config"}
     assert keys == set(KEYS)
     assert [key for key in keys if not re.search(rf"\b{key}\b", options["config"].help)] == []
@@ -132,14 +145,15 @@ def test_systemd_unit_of_the_docs_is_valid(tmp_path: Path) -> None:
 
 
 def test_options_and_variables_of_the_docs_exist(capsys: pytest.CaptureFixture[str]) -> None:
-    """Every --option and CALLBOARD_ variable in the unit, the container file and the text."""
-    with pytest.raises(SystemExit):
-        main(["--help"])
+    """Every CALLBOARD_ variable in the units, the container file and the text."""
+    for command_main in (main, worker_command.main, compact.main):
+        with pytest.raises(SystemExit):
+            command_main(["--help"])
     help_text = re.sub(r"\s+", "", capsys.readouterr().out)
     text = RUNNING.read_text(encoding="utf-8")
-    variables = set(re.findall(r"CALLBOARD_[A-Z_]+", text)) - {"CALLBOARD_BOOTSTRAP_SERVER"}
+    variables = set(re.findall(r"CALLBOARD_[A-Z_]+", text))
     assert len(variables) >= 6
-    assert [name for name in variables if f"envvar:{name}]" not in help_text] == []
+    assert [name for name in variables if not re.search(rf"envvar:{name}[;\]]", help_text)] == []
 
 
 def test_container_file_of_the_docs_starts_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,50 +184,3 @@ def test_config_file_has_the_log_options(tmp_path: Path) -> None:
     assert "bad log format 'xml': expected one of text, json" in refusal(
         "serve", "--log-format", "xml", folder=tmp_path
     )
-
-
-def test_web_workers_of_the_page_share_the_shards(tmp_path: Path) -> None:
-    """The application in docs/running.md in three processes, each with its own lifespan, as a web server runs it."""
-    (tmp_path / "web.py").write_text(block("python"))
-    with ServerProcess(tmp_path) as server:
-        environment = {**os.environ, "CALLBOARD_BOOTSTRAP_SERVER": server.bootstrap}
-        processes = [
-            subprocess.Popen(
-                [sys.executable, "-c", WEB_WORKER],
-                cwd=tmp_path,
-                env=environment,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            for _ in range(3)
-        ]
-        try:
-            shares = [share_of(process) for process in processes]
-            while sum(map(len, shares)) != 12 or not all(shares):  # until the group is stable
-                shares = [share_of(process) for process in processes]
-            assert sorted(shard for share in shares for shard in share) == list(range(12))
-        finally:
-            for process in processes:
-                process.communicate(timeout=DEADLINE_S)
-        assert [process.returncode for process in processes] == [0, 0, 0]
-
-
-WEB_WORKER = """
-import sys
-from starlette.testclient import TestClient
-from web import app
-
-with TestClient(app) as client:
-    for _ in sys.stdin:
-        print(client.get("/shards").text, flush=True)
-"""
-
-
-def share_of(process: subprocess.Popen[str]) -> list[int]:
-    """The shards of a web worker now."""
-    assert process.stdin is not None and process.stdout is not None
-    process.stdin.write("\n")
-    process.stdin.flush()
-    shards: list[int] = json.loads(process.stdout.readline())
-    return shards
