@@ -5,6 +5,8 @@
 - members.py: joining, static members. removal.py: leaving, timeouts.
 - target.py: when the group needs a new target assignment, and the assignor's part.
 - reconcile.py: how one member gets from its partitions to its target, as a table.
+- leaving.py: LeaveGroup. offsets.py: who may commit and fetch offsets. describe.py: ConsumerGroupDescribe.
+- metadata_hash.py: whether a topic has changed.
 - plan.py: what a decision wants: records, timers.
 
 A decision reads a ``GroupState`` and changes nothing; its records do, when they are replayed.

@@ -54,7 +54,7 @@ class DescribeConsumerGroup(NamedTuple):
 
 
 class DescribedConsumer(NamedTuple):
-    """``assigned``: without partitions that the member has to give back. ``is_classic``: by the classic protocol."""
+    """``assigned``: with the partitions that the member has to give back. ``is_classic``: by the classic protocol."""
 
     member_id: str
     instance_id: str | None

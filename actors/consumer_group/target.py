@@ -118,6 +118,12 @@ def _assignor_member(member: Member, target: Sequence[Partition]) -> GroupMember
     return GroupMember(member.member_id, about.topics, owned, about.instance_id, about.rack_id, about.client_id)
 
 
+def preferred_assignor(members: Mapping[str, Member], assignor_count: int) -> str | None:
+    """The name that most members ask for, as Kafka describes the group; None if nobody asks."""
+    votes = Counter(name for member in members.values() if (name := member.about.server_assignor) is not None)
+    return max(timeline_order(votes, assignor_count), key=votes.__getitem__, default=None)
+
+
 def choose_assignor(
     members: Mapping[str, Member], member: Member, assignors: Mapping[str, ServerAssignor]
 ) -> ServerAssignor:

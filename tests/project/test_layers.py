@@ -23,7 +23,7 @@ OPTIONAL = {
     "obstore": "objects",
     "pytest": "pytest",
 }
-ACTORS_LIBRARIES = {"pykka", "sortedcontainers"}
+ACTORS_LIBRARIES = {"pykka", "sortedcontainers", "xxhash"}
 # What the actor engine's files may import, and what a program that imports all of them must not have loaded.
 ENGINE = ("actors/base", "runtime/engine")
 KAFKA_LIBRARIES = {"kio", "crc32c", "structlog", "typer"}
