@@ -29,3 +29,8 @@ def error_reply(request: GroupRequest | DeleteTopicOffsets | TransactionRequest,
             return (error,) * len(request.partitions)
         case _:
             return error
+
+
+def over_limit_reply(request: GroupRequest, limit: str) -> Any:
+    """The reply to a request that would create a group, which the setting ``limit`` forbids: clients try again."""
+    return error_reply(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)._replace(limit=limit)

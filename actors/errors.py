@@ -91,11 +91,15 @@ NO_ERROR = ErrorCode.NONE
 
 
 class CoordinatorError(CallboardError):
-    """An error for a client: the code goes into the response, the text into the server's log."""
+    """An error for a client: the code goes into the response, the text into the server's log.
 
-    def __init__(self, code: ErrorCode, message: str) -> None:
+    ``limit``: the setting by which the request is refused, if that is the reason.
+    """
+
+    def __init__(self, code: ErrorCode, message: str, limit: str = "") -> None:
         super().__init__(message)
         self.code = code
+        self.limit = limit
 
 
 class IllegalTransition(Exception):

@@ -55,7 +55,7 @@ class JoinedMember(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """Reply to JoinGroup. ``members`` is set for the leader only."""
+    """Reply to JoinGroup. ``members`` is set for the leader only. ``limit``: the setting by which it is refused."""
 
     error: ErrorCode
     member_id: str = ""
@@ -65,6 +65,7 @@ class Joined(NamedTuple):
     leader: str = ""
     members: tuple[JoinedMember, ...] = ()
     skip_assignment: bool = False
+    limit: str = ""
 
 
 class SyncGroup(NamedTuple):
@@ -157,11 +158,13 @@ class TxnOffsetCommit(NamedTuple):
 class Committed(NamedTuple):
     """Reply to OffsetCommit and TxnOffsetCommit. ``errors`` has one code per commit of the request.
 
-    ``durability`` applies to the commits without an error; see ``ports.Appended``.
+    ``durability`` applies to the commits without an error; see ``ports.Appended``. ``limit``: the setting by which
+    some or all of the commits are refused.
     """
 
     errors: tuple[ErrorCode, ...]
     durability: str = ""
+    limit: str = ""
 
 
 class OffsetFetch(NamedTuple):

@@ -87,6 +87,7 @@ class FakeConnection:
 
     client_id = "tester"
     peer = "tester:1"
+    unread_request = unsent_request = "unknown"
     client_host = "/127.0.0.1"
     principal = ANONYMOUS
     listener = PLAINTEXT

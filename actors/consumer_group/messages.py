@@ -37,7 +37,7 @@ class ConsumerHeartbeat(NamedTuple):
 
 
 class ConsumerHeartbeatReply(NamedTuple):
-    """``assigned``: None if it has not changed."""
+    """``assigned``: None if it has not changed. ``limit``: the setting by which the heartbeat is refused."""
 
     error: ErrorCode = NO_ERROR
     message: str | None = None
@@ -45,6 +45,7 @@ class ConsumerHeartbeatReply(NamedTuple):
     member_epoch: int = 0
     heartbeat_interval_ms: int = 0
     assigned: tuple[Partition, ...] | None = None
+    limit: str = ""
 
 
 class DescribeConsumerGroup(NamedTuple):

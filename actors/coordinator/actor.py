@@ -11,7 +11,7 @@ from typing import Any, get_args
 from ..base import DEFERRED, ActorRef, ChildFailed, ChildPassivated, ResilientActor
 from ..consumer_group.environment import ConsumerGroupPorts
 from ..engine_ports import Clock
-from ..error_reply import error_reply
+from ..error_reply import over_limit_reply
 from ..errors import ErrorCode
 from ..group.environment import GroupEnvironment
 from ..group.kind import ABSENT_NAME
@@ -106,7 +106,7 @@ class CoordinatorActor(ResilientActor):
             elif (reply := row.absent(request)) is not None:
                 return reply
             elif self._directory.memory_limit.refuses_new():
-                return error_reply(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                return over_limit_reply(request, "memory_limit_bytes")
             else:
                 ref = self._groups.start(group_id, number, GroupData(row.creates))
         if self._cleanups:

@@ -25,10 +25,11 @@ APPEND_ERRORS = {
 
 
 class CommitContext(NamedTuple):
-    """Context of a commit."""
+    """Context of a commit. ``limit``: see ``Committed``."""
 
     reply: ReplyTo | None
     errors: tuple[ErrorCode, ...]
+    limit: str = ""
 
     def answer(self, error: ErrorCode, durability: str = "") -> None:
         """``error`` and ``durability`` come from the log. Commits that were refused before keep their own error."""
@@ -36,7 +37,7 @@ class CommitContext(NamedTuple):
         if error is not NO_ERROR:
             append_error = APPEND_ERRORS.get(error, error)
             errors = tuple(append_error if own_error is NO_ERROR else own_error for own_error in errors)
-        deliver_reply(self.reply, Committed(errors, durability))
+        deliver_reply(self.reply, Committed(errors, durability, self.limit))
 
 
 class ReplyContext(NamedTuple):

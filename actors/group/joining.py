@@ -23,14 +23,11 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 
 def join(group: GroupCore, request: JoinGroup, reply: ReplyTo | None, effects: Effects) -> object:
     """Handle a JoinGroup by its kind if the group admits it."""
-    error = _admission_error(group, request)
-    if error is ErrorCode.NONE:
+    if (refusal := _refusal(group, request)) is None:
         return group.handle(request, reply, effects, kind_of(request, group.members))
-    if error is ErrorCode.GROUP_MAX_SIZE_REACHED:
+    if refusal.error is ErrorCode.GROUP_MAX_SIZE_REACHED:
         drop_member(group, request.member_id, effects)
-        effects.answer(reply, Joined(error))
-    else:
-        effects.answer(reply, Joined(error, member_id=request.member_id))
+    effects.answer(reply, refusal)
     return DEFERRED
 
 
@@ -40,10 +37,15 @@ def kind_of(request: JoinGroup, members: Members) -> Request:
     return Request.JOIN_REPLACING if request.group_instance_id in members.static else Request.JOIN_NEW
 
 
-def _admission_error(group: GroupCore, request: JoinGroup) -> ErrorCode:
-    if not (_has_room_for(group, request.member_id) and group.members.fits(request)):
-        return ErrorCode.GROUP_MAX_SIZE_REACHED
-    return ErrorCode.NONE if _supports(group, request) else ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+def _refusal(group: GroupCore, request: JoinGroup) -> Joined | None:
+    """The reply to a JoinGroup that the group does not admit."""
+    if not _has_room_for(group, request.member_id):
+        return Joined(ErrorCode.GROUP_MAX_SIZE_REACHED, limit="group_max_size")
+    if not group.members.fits(request):
+        return Joined(ErrorCode.GROUP_MAX_SIZE_REACHED)
+    if not _supports(group, request):
+        return Joined(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id=request.member_id)
+    return None
 
 
 def _has_room_for(group: GroupCore, member_id: str) -> bool:
@@ -68,14 +70,21 @@ def join_new(group: GroupCore, request: JoinGroup, reply: ReplyTo | None, effect
     """Without memory, or with too many ids that are not used yet, clients look for the coordinator and try again."""
     member_id = new_member_id(group, request)
     is_pending = request.group_instance_id is None and request.needs_member_id
-    has_room = not is_pending or len(group.members.pending) < group.settings.group_max_pending_members
-    if not has_room or group.refuses_new_members():
-        effects.answer(reply, Joined(ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id=request.member_id))
+    if limit := _limit_reached(group, is_pending):
+        refusal = Joined(ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id=request.member_id, limit=limit)
+        effects.answer(reply, refusal)
     elif is_pending:
         _assign_member_id(group, member_id, request, reply, effects)
     else:
         _add(group, member_id, request, reply, effects)
     return DEFERRED
+
+
+def _limit_reached(group: GroupCore, is_pending: bool) -> str:
+    """The setting that forbids a new member; "" if none does. ``is_pending``: it only gets an id now."""
+    if is_pending and len(group.members.pending) >= group.settings.group_max_pending_members:
+        return "group_max_pending_members"
+    return "memory_limit_bytes" if group.refuses_new_members() else ""
 
 
 def new_member_id(group: GroupCore, request: JoinGroup) -> str:

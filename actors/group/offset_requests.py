@@ -43,9 +43,17 @@ def commit(
     if len(request.commits) > SHORT_WORK_ITEMS:
         return _commit_in_steps(active, request, reply, lambda part: make_records(part, now_ms, metadata_max))
     errors, records = make_records(request, now_ms, metadata_max)
+    return _append_commits(active, reply, errors, records)
+
+
+def _append_commits(
+    active: ActiveGroup, reply: ReplyTo | None, errors: tuple[ErrorCode, ...], records: tuple[Record, ...]
+) -> object:
+    """A commit without a record is refused, because its metadata is too long."""
+    limit = "" if len(records) == len(errors) else "offset_metadata_max_bytes"
     if not records:
-        return Committed(errors)
-    active.append(records, CommitContext(reply, errors))
+        return Committed(errors, limit=limit)
+    active.append(records, CommitContext(reply, errors, limit))
     return DEFERRED
 
 
@@ -62,10 +70,7 @@ def _commit_in_steps(
         errors += piece_errors
         records += piece_records
         yield
-    if not records:
-        return Committed(tuple(errors))
-    active.append(tuple(records), CommitContext(reply, tuple(errors)))
-    return DEFERRED
+    return _append_commits(active, reply, tuple(errors), tuple(records))
 
 
 def commit_in_transaction(active: ActiveGroup, request: TxnOffsetCommit, reply: ReplyTo | None) -> object:

@@ -56,7 +56,8 @@ class RequestRow(NamedTuple):
     """How a class of requests is treated.
 
     ``error_reply``: the reply that reports an error of the whole request.
-    ``absent``: the reply if the group does not exist; None if the request creates a group, of the kind ``creates``.
+    ``absent``: the reply if the group does not exist; None if the request creates a group, of the kind ``creates``. Its
+    reply has a field ``limit``, for the setting by which the group is not created.
     ``refused``: the reply of a group of a kind that does not know the request.
     ``handler``: the name of the function in ``handlers``.
     ``waits_for_deletion``: whether the request is held back while the group or some of its offsets are being deleted,

@@ -77,8 +77,8 @@ class TransactionsActor(ResilientActor):
             return ProducerIdAssigned(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         transaction = self._table.get(name)
         if transaction is None:
-            if environment.refuses_new(len(self._table)):
-                return ProducerIdAssigned(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            if limit := environment.limit_reached(len(self._table)):
+                return ProducerIdAssigned(ErrorCode.COORDINATOR_NOT_AVAILABLE, limit=limit)
             transaction = self._table.add(name, new_value(environment, request.timeout_ms))
         decision = transaction.init(request, environment.clock.wall_ms(), environment.topics.new_producer_id)
         return self._append_step(transaction, decision, partial(reply_to_init, transaction), ProducerIdAssigned)

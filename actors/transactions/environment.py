@@ -39,9 +39,11 @@ class TransactionEnvironment(NamedTuple):
         """The number of partitions of ``__consumer_offsets``. Those of transactions are numbered after them."""
         return len(self.directory.partitions)
 
-    def refuses_new(self, count: int) -> bool:
-        """Whether there may be no more than the ``count`` transactional ids that exist."""
-        return count >= self.settings.max_transactional_ids or self.directory.memory_limit.refuses_new()
+    def limit_reached(self, count: int) -> str:
+        """The setting that allows no more than the ``count`` transactional ids that exist; "" if none does."""
+        if count >= self.settings.max_transactional_ids:
+            return "max_transactional_ids"
+        return "memory_limit_bytes" if self.directory.memory_limit.refuses_new() else ""
 
     def offsets_partition_of(self, group_id: str) -> Partitions:
         """A group's offsets, as a partition of a transaction."""

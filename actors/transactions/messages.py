@@ -22,11 +22,15 @@ class InitProducerId(NamedTuple):
 
 
 class ProducerIdAssigned(NamedTuple):
-    """Reply to InitProducerId, and to EndTransaction, after which producers of the new protocol use the new epoch."""
+    """Reply to InitProducerId, and to EndTransaction, after which producers of the new protocol use the new epoch.
+
+    ``limit``: the setting by which a new transactional id is refused.
+    """
 
     error: ErrorCode
     producer_id: int = -1
     producer_epoch: int = -1
+    limit: str = ""
 
 
 class AddPartitions(NamedTuple):

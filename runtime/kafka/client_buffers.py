@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Protocol
 
 from ..settings.table import Settings
@@ -18,6 +17,14 @@ class BufferHolder(Protocol):
     client_host: str
     peer: str
 
+    @property
+    def unread_request(self) -> str:
+        """The name of the first request that waits for its turn, or is incomplete."""
+
+    @property
+    def unsent_request(self) -> str:
+        """The name of the request whose response was given to the client last."""
+
     def abort(self) -> None:
         """Close at once, and release all bytes."""
 
@@ -30,14 +37,18 @@ class ClientBuffers:
 
     def __init__(self, settings: Callable[[], Settings], over_limit: OverLimitReports) -> None:
         self.over_limit = over_limit
-        close = partial(_close, over_limit, "queued_max_response_bytes", "responses that it does not read")
-        self.unsent = HeldBytes[BufferHolder](lambda: settings().queued_max_response_bytes, close)
-        close = partial(_close, over_limit, "queued_max_request_bytes", "requests that are incomplete or wait")
-        self.unread = HeldBytes[BufferHolder](lambda: settings().queued_max_request_bytes, close)
+        self.unsent = HeldBytes[BufferHolder](lambda: settings().queued_max_response_bytes, self._close_unsent)
+        self.unread = HeldBytes[BufferHolder](lambda: settings().queued_max_request_bytes, self._close_unread)
 
+    def _close_unsent(self, holder: BufferHolder, size_bytes: int) -> None:
+        what = f"{size_bytes} bytes of responses that it does not read"
+        self._close(holder, "queued_max_response_bytes", holder.unsent_request, what)
 
-def _close(over_limit: OverLimitReports, limit: str, what: str, holder: BufferHolder, size_bytes: int) -> None:
-    over_limit.report(
-        holder, limit, f"{size_bytes} bytes of {what}, and more of all connections; the connection is closed"
-    )
-    holder.abort()
+    def _close_unread(self, holder: BufferHolder, size_bytes: int) -> None:
+        what = f"{size_bytes} bytes of requests that are incomplete or wait"
+        self._close(holder, "queued_max_request_bytes", holder.unread_request, what)
+
+    def _close(self, holder: BufferHolder, limit: str, request: str, what: str) -> None:
+        reason = f"{what}, and more of all connections; the connection is closed"
+        self.over_limit.report(holder, limit, request, reason)
+        holder.abort()

@@ -25,6 +25,7 @@ from .output import WRITE_BYTES, Output
 from .pending_requests import MAX_CALLS_OPEN, SMALL_REQUEST_BYTES, PendingRequests, QueuedRequest
 from .principal import ANONYMOUS
 from .request_decoding import decode_client_id, decode_request, open_route
+from .request_names import UNKNOWN, schema_name
 from .services import Services
 
 log = logging.getLogger("callboard.kafka")
@@ -97,6 +98,18 @@ class Connection(asyncio.Protocol):
     def is_open(self) -> bool:
         """Whether neither side has closed the connection."""
         return self.phase.is_open
+
+    @property
+    def unread_request(self) -> str:
+        """The name of the first request that waits for its turn, or is incomplete."""
+        queue = self.requests.queue
+        return schema_name(queue[0].route.schema) if queue else self.splitter.next_request
+
+    @property
+    def unsent_request(self) -> str:
+        """The name of the request whose response was given to the client last."""
+        schema = self.requests.answered_last
+        return UNKNOWN if schema is None else schema_name(schema)
 
     # From the socket -------------------------------------------------------------------------------------------------
 
@@ -331,7 +344,7 @@ class Connection(asyncio.Protocol):
         """Close the connection after the responses to earlier requests, as in Kafka."""
         reports, interceptor = self.services.over_limit, self.services.interceptor
         if isinstance(error, OverLimit):
-            reports.report(self, error.limit, f"{error.reason}; the connection is closed")
+            reports.report(self, error.limit, error.request, f"{error.reason}; the connection is closed")
         elif not isinstance(error, NotServed):
             log.warning("connection from %s closed: %s", self.peer, error)
         elif reports.named.add(self, str(error)):

@@ -10,6 +10,7 @@ from ..settings.listeners import PLAINTEXT
 from .connection import Connection, Server
 from .connection_turns import ConnectionTurns
 from .idle import IdleConnectionCloser, Schedule
+from .over_limit import CONNECTIONS
 
 log = logging.getLogger("callboard.kafka")
 
@@ -60,6 +61,7 @@ class ConnectionPool:
     def add(self, connection: Connection) -> bool:
         """Add an open connection. False if the limit is reached."""
         if self._limit.is_reached(len(self._connections), connection.peer):
+            self.server.over_limit.count(CONNECTIONS)
             return False
         self._connections.add(connection)
         return True

@@ -10,9 +10,11 @@ import struct
 from collections.abc import Iterable, Iterator
 
 from .foreign_protocols import describe_foreign_protocol
+from .request_names import UNKNOWN, route_name
 
 _SIZE = struct.Struct(">i")
 _SIZE_BYTES = _SIZE.size
+_ROUTE_KEY_BYTES = 4
 _HEADER = struct.Struct(">iiih")  # size, API key and version, correlation id, length of the client id
 
 HEADER_BYTES = _HEADER.size
@@ -41,11 +43,12 @@ class NotServed(BadRequest):
 
 
 class OverLimit(BadRequest):
-    """A request is over the setting ``limit``. ``reason``: by how much, without the limit's name."""
+    """A request is over the setting ``limit``. ``reason``: by how much, without the names of both."""
 
-    def __init__(self, limit: str, reason: str) -> None:
+    def __init__(self, limit: str, request: str, reason: str) -> None:
         super().__init__(f"{reason} ({limit})")
         self.limit = limit
+        self.request = request
         self.reason = reason
 
 
@@ -69,6 +72,11 @@ class FrameSplitter:
     def is_in_frame(self) -> bool:
         """Whether the last frame is incomplete."""
         return self.partial_bytes > 0
+
+    @property
+    def next_request(self) -> str:
+        """The name of the request in the next frame."""
+        return _request_name(self.rest, self._rest_start) if self.rest else _request_name(self._partial_frame, 0)
 
     def drop(self) -> None:
         """Forget what is not split yet."""
@@ -133,7 +141,16 @@ class FrameSplitter:
             if size > max_bytes:
                 if (foreign := describe_foreign_protocol(rest)) is not None:
                     raise NotServed(foreign)
-                raise OverLimit("socket_request_max_bytes", f"a frame of {size} bytes: expected at most {max_bytes}")
+                reason = f"a frame of {size} bytes: expected at most {max_bytes}"
+                raise OverLimit("socket_request_max_bytes", _request_name(rest, 0), reason)
             self._bytes_needed = _SIZE_BYTES + size
         self._partial_frame += rest
         self.partial_bytes = len(rest)
+
+
+def _request_name(data: bytes | bytearray, start: int) -> str:
+    """``start``: of the frame."""
+    key_start = start + _SIZE_BYTES
+    if len(data) < key_start + _ROUTE_KEY_BYTES:
+        return UNKNOWN
+    return route_name(int.from_bytes(data[key_start : key_start + _ROUTE_KEY_BYTES], "big", signed=True))

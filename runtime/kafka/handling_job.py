@@ -15,6 +15,7 @@ from .error_response import encode_whole_error
 from .framing import BadRequest, OverLimit
 from .interceptor import Interceptor
 from .pending_requests import PendingRequests
+from .refusals import report_over_limit
 from .request_decoding import decode_in_steps
 from .services import Services
 
@@ -119,7 +120,7 @@ def _has_answered(connection: RequestSource, call: Call, error: OverLimit) -> bo
     body = encode_whole_error(call.schema, kafka_error(ErrorCode.INVALID_REQUEST))
     if body is None:
         return False
-    connection.services.over_limit.report(connection, error.limit, error.reason)
+    report_over_limit(call, error.limit, error.reason)
     call.respond_with_bytes(body)
     return True
 

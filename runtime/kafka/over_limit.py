@@ -6,17 +6,27 @@ import logging
 from collections import Counter
 from typing import Protocol
 
-from ...actors.text import printable
+from ...actors.text import LogLine, printable
+
+CONNECTIONS = "connections"
+"""The limit of connections, which is no setting: see ``runtime/node/connection_limit.py``."""
 
 LIMITS = (
+    CONNECTIONS,
     "group_max_member_protocols",
+    "group_max_pending_members",
+    "group_max_size",
+    "max_partitions",
     "max_request_config_items",
     "max_request_items",
+    "max_transactional_ids",
+    "memory_limit_bytes",
+    "offset_metadata_max_bytes",
     "queued_max_request_bytes",
     "queued_max_response_bytes",
     "socket_request_max_bytes",
 )
-"""The settings by which clients are refused, for the counts."""
+"""The limits by which clients are refused: settings, and ``CONNECTIONS``."""
 
 CLIENTS_MAX = 1000
 """Clients that are remembered as named. The one that was named first is forgotten first."""
@@ -67,11 +77,15 @@ class OverLimitReports:
                 "%s of %s (client id '%s') is refused: %s (logged once)", request, client.peer, client_id, reason
             )
 
-    def report(self, client: Client, limit: str, what: str) -> None:
-        """``limit``: one of ``LIMITS``. ``what``: what was requested and by how much it is over, and what follows."""
+    def count(self, limit: str) -> None:
+        """Count a refusal. ``limit``: one of ``LIMITS``."""
         if limit not in LIMITS:
             raise AssertionError(f"{limit} is not in LIMITS")
         self.counts[limit] += 1
+
+    def report(self, client: Client, limit: str, request: str, reason: str) -> None:
+        """``limit``: one of ``LIMITS``. ``request``: its API and version. ``reason``: by how much, and what follows."""
+        self.count(limit)
         if self.named.add(client, limit):
-            client_id = printable(client.client_id)
-            log.warning("%s (client id '%s') is over %s: %s (logged once)", client.peer, client_id, limit, what)
+            fields = {"peer": client.peer, "client_id": client.client_id, "request": request, "limit": limit}
+            log.warning(LogLine("a client is over a limit (logged once)", {**fields, "reason": reason}))

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from .api import Route
 from .call import Call
+from .codec.schemas import Schema
 
 MAX_FRAMES_WAITING = 256
 """Queued requests of one connection. When there are as many, its socket is not read."""
@@ -44,10 +45,13 @@ class PendingRequests:
     """Handled requests in ``calls``, then queued ones in ``queue``, both in the order in which they arrived.
 
     The connection adds to ``calls`` itself, because it does so for each request. ``counted_bytes``: what it has last
-    reported to ``ClientBuffers.unread``.
+    reported to ``ClientBuffers.unread``. ``answered_last``: of the last response that ``take_answered`` has returned.
     """
 
-    __slots__ = ("_open_sizes", "calls", "counted_bytes", "has_exclusive_call", "open_bytes", "queue", "queued_bytes")
+    __slots__ = (
+        *("_open_sizes", "answered_last", "calls", "counted_bytes", "has_exclusive_call", "open_bytes", "queue"),
+        "queued_bytes",
+    )
 
     def __init__(self) -> None:
         self.calls: deque[Call] = deque()  # unanswered, or answered after an unanswered one
@@ -57,6 +61,7 @@ class PendingRequests:
         self.counted_bytes = 0
         self.open_bytes = 0  # of the calls in ``_open_sizes``
         self._open_sizes: dict[Call, int] = {}  # of calls above ``SMALL_REQUEST_BYTES``
+        self.answered_last: Schema | None = None
 
     def count_open(self, call: Call, size_bytes: int) -> bool:
         """Count a request above ``SMALL_REQUEST_BYTES``. Returns whether those have ``MAX_BYTES_OPEN`` or more."""
@@ -81,6 +86,8 @@ class PendingRequests:
             call = calls.popleft()
             if self.open_bytes:
                 self.open_bytes -= self._open_sizes.pop(call, 0)
+        if payloads:
+            self.answered_last = call.schema
         if not calls:
             self.has_exclusive_call = False
         return payloads

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
 from ...actors.steps import Steps
@@ -12,13 +11,12 @@ from .codec.stepped_reading import ItemCount, TooManyItems
 from .codec.tags import is_refused_by_kio_only, skip_tagged_fields, without_unknown_tags
 from .codec.validation import describe_decode_error
 from .framing import BadRequest, NotServed, OverLimit
-
-_ROUTE_KEY = struct.Struct(">hh")  # API key, version
+from .request_names import schema_name, split_route_key
 
 
 def open_route(routes: Routes, route_key: int) -> Route:
     """Load the route of an API key (upper 16 bits) and version. Raises NotServed if there is none."""
-    key, version = _ROUTE_KEY.unpack(route_key.to_bytes(4, "big", signed=True))
+    key, version = split_route_key(route_key)
     route = routes.find(key, version)
     if route is None:
         raise NotServed(f"not served: {_describe_api(routes, key, version)}")
@@ -55,7 +53,7 @@ def decode_request(route: Route, data: bytes, start: int, end: int) -> Any:
             raise _unreadable(route, error) from error
         request, size = _decode_without_unknown_tags(route, data[start:end])
     if start + size > end:
-        raise BadRequest(f"{schema.name} version {schema.version} is truncated")
+        raise BadRequest(f"{schema_name(schema)} is truncated")
     return request
 
 
@@ -67,11 +65,11 @@ def decode_in_steps(route: Route, data: bytes, start: int, end: int, items_max: 
             start = skip_tagged_fields(data, start)
         request, position = yield from schema.read_in_steps(data, start, ItemCount(items_max))
     except TooManyItems as error:
-        raise OverLimit(route.limit, f"{schema.name} version {schema.version} has {error}") from error
+        raise OverLimit(route.limit, schema_name(schema), str(error)) from error
     except (KeyError, ValueError, IndexError, OverflowError, schema.decode_error) as error:
         raise _unreadable(route, error) from error
     if position > end:
-        raise BadRequest(f"{schema.name} version {schema.version} is truncated")
+        raise BadRequest(f"{schema_name(schema)} is truncated")
     return request
 
 
@@ -84,5 +82,4 @@ def _decode_without_unknown_tags(route: Route, body: bytes) -> tuple[Any, int]:
 
 
 def _unreadable(route: Route, error: Exception) -> BadRequest:
-    schema = route.schema
-    return BadRequest(f"{schema.name} version {schema.version} cannot be read: {describe_decode_error(error)}")
+    return BadRequest(f"{schema_name(route.schema)} cannot be read: {describe_decode_error(error)}")

@@ -164,6 +164,7 @@ class TopicCatalogue:
                 ErrorCode.POLICY_VIOLATION,
                 f"topic {name!r} is not created: the server has reached its memory_limit_bytes; try again later, or"
                 f" start it with a larger memory_limit_bytes",
+                limit="memory_limit_bytes",
             )
 
     def create_many(self, requests: Sequence[NewTopic], done: Callable[[list[CreateOutcome]], None]) -> None:

@@ -104,6 +104,7 @@ class TopicTable:
                 ErrorCode.POLICY_VIOLATION,
                 f"{added} more partitions: all topics together have {existing_partitions}, expected at most"
                 f" max_partitions={partitions_max}; delete topics, or start the server with a larger max_partitions",
+                limit="max_partitions",
             )
 
 

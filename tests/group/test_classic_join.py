@@ -25,7 +25,8 @@ def simulated_group() -> SimulatedGroup:
 
 def assert_refused(reply: RecordedReply, error: ErrorCode, member_id: str = "") -> None:
     """Check that the response contains only an error and the member id, as in Kafka."""
-    assert reply.value == Joined(error, member_id, -1, None, None, "", (), False)
+    limit = "group_max_size" if error is ErrorCode.GROUP_MAX_SIZE_REACHED else ""
+    assert reply.value == Joined(error, member_id, -1, None, None, "", (), False, limit)
 
 
 # New members ---------------------------------------------------------------------------------------------------------

@@ -34,6 +34,8 @@ from callboard.actors.messages import (
 )
 from callboard.actors.records import CLASSIC, GroupRecord, GroupValue, OffsetRecord
 
+METADATA_LIMIT = "offset_metadata_max_bytes"
+
 
 @pytest.fixture
 def simulation() -> CoordinatorSimulation:
@@ -88,12 +90,16 @@ def test_refused_partition_keeps_own_error_if_append_fails(simulation: Coordinat
     request = commit()._replace(commits=(Commit("t", 0, 1, -1, "long"), Commit("t", 1, 1, -1, "")))
     reply = simulation.post(request)
     simulation.fail()
-    assert reply.value == Committed((ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.NOT_COORDINATOR))
+    assert reply.value == Committed(
+        (ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.NOT_COORDINATOR), limit=METADATA_LIMIT
+    )
 
 
 def test_commit_without_records_is_answered_at_once(simulation: CoordinatorSimulation) -> None:
     simulation.settings.offset_metadata_max_bytes = 3
-    assert simulation.post(commit(metadata="long")).value == Committed((ErrorCode.OFFSET_METADATA_TOO_LARGE,))
+    assert simulation.post(commit(metadata="long")).value == Committed(
+        (ErrorCode.OFFSET_METADATA_TOO_LARGE,), limit=METADATA_LIMIT
+    )
     assert simulation.post(commit()._replace(commits=())).value == Committed(())
     assert not simulation.log.rounds
 

@@ -96,7 +96,8 @@ def test_long_fetch_that_waits_for_a_commit_gets_its_offsets() -> None:
 
 def test_commit_refuses_only_the_partitions_with_long_metadata(simulation: CoordinatorSimulation) -> None:
     request = commit_of(MANY, metadata="m" * 5000)
-    assert simulation.post(request).value == Committed((ErrorCode.OFFSET_METADATA_TOO_LARGE,) * MANY)
+    errors = (ErrorCode.OFFSET_METADATA_TOO_LARGE,) * MANY
+    assert simulation.post(request).value == Committed(errors, limit="offset_metadata_max_bytes")
 
 
 def test_long_leave_has_a_result_for_each_member(simulation: CoordinatorSimulation) -> None:

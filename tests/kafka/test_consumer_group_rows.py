@@ -80,6 +80,7 @@ def body_of(encoded: bytes | Steps[bytes]) -> bytes:
         ConsumerHeartbeatReply,
         *(st.sampled_from(ErrorCode), st.none() | texts, st.none() | texts, st.integers(-2, 2**31 - 1), numbers),
         st.none() | partitions,
+        limit=st.just(""),
     ),
 )
 def test_heartbeat_reply_equals_kio_encoding(version: int, reply: ConsumerHeartbeatReply) -> None:

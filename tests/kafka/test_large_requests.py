@@ -78,7 +78,7 @@ async def test_request_at_the_limit_is_served_and_above_it_is_answered_invalid_r
         }
         assert harness.node.services.over_limit.counts["max_request_items"] == 2
     [record] = [record for record in caplog.records if "is over" in record.getMessage()]
-    assert "is over max_request_items: leave_group version 5 has 10001 items up to members" in record.getMessage()
+    assert "limit='max_request_items' reason='10001 items up to members" in record.getMessage()
 
 
 @async_test
@@ -93,7 +93,8 @@ async def test_request_above_the_limit_without_whole_error_closes_the_connection
         assert client.answers() == []
         assert harness.node.services.over_limit.counts["max_request_items"] == 1
         assert harness.node.groups.counters.commits == 0
-    assert "offset_commit version 9 has 10001 items up to partitions, expected at most 10000; the" in caplog.text
+    assert "request='offset_commit version 9' limit='max_request_items'" in caplog.text
+    assert "reason='10001 items up to partitions, expected at most 10000; the connection is closed'" in caplog.text
 
 
 @async_test
@@ -107,7 +108,7 @@ async def test_join_with_too_many_protocols_is_answered_invalid_request(
         admitted = await client.ask("join_group", 5, **join_values("g", protocols=protocols[:3]))
         assert (refused["error_code"], admitted["error_code"]) == ("INVALID_REQUEST", "MEMBER_ID_REQUIRED")
         assert harness.node.services.over_limit.counts["group_max_member_protocols"] == 1
-    assert "is over group_max_member_protocols: a JoinGroup has 4 protocols, expected at most 3" in caplog.text
+    assert "limit='group_max_member_protocols' reason='4 protocols, expected at most 3'" in caplog.text
 
 
 @async_test

@@ -9,6 +9,7 @@ import pytest
 from callboard.runtime.kafka.over_limit import CLIENTS_MAX, OverLimitReports
 
 LIMIT = "socket_request_max_bytes"
+REQUEST = "metadata version 4"
 
 
 @dataclass
@@ -21,32 +22,35 @@ class Peer:
 def test_client_is_named_once_per_limit(caplog: pytest.LogCaptureFixture) -> None:
     reports = OverLimitReports()
     for port in range(3):
-        reports.report(Peer(f"10.0.0.1:{port}", "loader"), LIMIT, "a frame of 200 bytes")
-    reports.report(Peer("10.0.0.1:5", "other"), LIMIT, "a frame of 200 bytes")
-    reports.report(Peer("10.0.0.1:6", "loader"), "queued_max_request_bytes", "300 bytes")
+        reports.report(Peer(f"10.0.0.1:{port}", "loader"), LIMIT, REQUEST, "a frame of 200 bytes")
+    reports.report(Peer("10.0.0.1:5", "other"), LIMIT, REQUEST, "a frame of 200 bytes")
+    reports.report(Peer("10.0.0.1:6", "loader"), "queued_max_request_bytes", REQUEST, "300 bytes")
     first, *others = [record.getMessage() for record in caplog.records]
-    assert first == f"10.0.0.1:0 (client id 'loader') is over {LIMIT}: a frame of 200 bytes (logged once)"
+    assert first == (
+        f"a client is over a limit (logged once) peer='10.0.0.1:0' client_id='loader' request='{REQUEST}'"
+        f" limit='{LIMIT}' reason='a frame of 200 bytes'"
+    )
     assert len(others) == 2
     assert reports.counts[LIMIT] == 4
     assert reports.counts["queued_max_request_bytes"] == 1
 
 
 def test_client_id_is_escaped_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    OverLimitReports().report(Peer("10.0.0.1:1", "a\nb"), LIMIT, "a frame")
-    assert "client id 'a\\nb'" in caplog.text
+    OverLimitReports().report(Peer("10.0.0.1:1", "a\nb"), LIMIT, REQUEST, "a frame")
+    assert "client_id='a\\nb'" in caplog.text
 
 
 def test_number_of_remembered_clients_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
     reports = OverLimitReports()
     for number in range(CLIENTS_MAX + 1):
-        reports.report(Peer("10.0.0.1:1", str(number)), LIMIT, "a frame")
+        reports.report(Peer("10.0.0.1:1", str(number)), LIMIT, REQUEST, "a frame")
     caplog.clear()
-    reports.report(Peer("10.0.0.1:1", str(CLIENTS_MAX)), LIMIT, "a frame")
+    reports.report(Peer("10.0.0.1:1", str(CLIENTS_MAX)), LIMIT, REQUEST, "a frame")
     assert not caplog.records
-    reports.report(Peer("10.0.0.1:1", "0"), LIMIT, "a frame")
+    reports.report(Peer("10.0.0.1:1", "0"), LIMIT, REQUEST, "a frame")
     assert len(caplog.records) == 1
 
 
 def test_unknown_limit_is_a_bug() -> None:
     with pytest.raises(AssertionError, match="is not in LIMITS"):
-        OverLimitReports().report(Peer("10.0.0.1:1", "a"), "unknown", "a frame")
+        OverLimitReports().report(Peer("10.0.0.1:1", "a"), "unknown", REQUEST, "a frame")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, cast
 import pytest
 
 from callboard.runtime.kafka.api import Route
-from callboard.runtime.kafka.codec.schemas import schema
+from callboard.runtime.kafka.codec.schemas import Schema, schema
 from callboard.runtime.kafka.pending_requests import (
     MAX_BYTES_OPEN,
     MAX_BYTES_WAITING,
@@ -17,15 +17,18 @@ from callboard.runtime.kafka.pending_requests import (
     QueuedRequest,
 )
 
+SCHEMA = schema("api_versions", 0)
+
 
 class Answer(NamedTuple):
     """A call with its response; None if it is unanswered."""
 
     payload: bytes | None
+    schema: Schema = SCHEMA
 
 
 def route(*, overlaps: bool) -> Route:
-    return Route(schema("api_versions", 0), lambda _call: None, overlaps)
+    return Route(SCHEMA, lambda _call: None, overlaps)
 
 
 def queued(correlation_id: int, *, overlaps: bool, size: int = 20) -> QueuedRequest:
@@ -112,6 +115,7 @@ class LargeCall:
     """A call above ``SMALL_REQUEST_BYTES``."""
 
     payload: bytes | None = None
+    schema = SCHEMA
 
 
 def test_bytes_of_large_calls_are_full_at_limit_and_have_room_below_half() -> None:

@@ -1,4 +1,4 @@
-"""docs/limits.md has every limit of clients, with its default."""
+"""docs/limits.md has every limit of clients: settings with their defaults, and constants with their values."""
 
 from __future__ import annotations
 
@@ -6,21 +6,65 @@ import re
 
 from doc_pages import DOCS, dead_links
 
-from callboard.runtime.kafka.over_limit import LIMITS
-from callboard.runtime.settings.table import BY_NAME, format_value
+from callboard.actors.group.members import SIZE_MAX
+from callboard.runtime.kafka.api.fetch import MAX_BYTES
+from callboard.runtime.kafka.over_limit import CLIENTS_MAX, CONNECTIONS, LIMITS
+from callboard.runtime.kafka.pending_requests import (
+    MAX_BYTES_OPEN,
+    MAX_BYTES_WAITING,
+    MAX_CALLS_OPEN,
+    MAX_FRAMES_WAITING,
+)
+from callboard.runtime.node.connection_limit import HTTP_CONNECTIONS_MAX, RESERVE
+from callboard.runtime.settings.table import BY_NAME, PARTITIONS_MAX, format_value
+from callboard.runtime.topics.producers import PRODUCERS_MAX
 
 PAGE = DOCS / "limits.md"
-ROW = re.compile(r"^\| `(?P<name>\w+)` \| (?P<default>[^|]+) \|(?P<rest>[^|]+\|[^|]+\|[^|]+)\|$", re.MULTILINE)
+ROW = re.compile(r"^\| `(?P<name>\w+)` \| (?P<value>[^|]+) \|(?P<rest>[^|]+\|[^|]+\|[^|]+)\|$", re.MULTILINE)
 ROWS = {match["name"]: match for match in ROW.finditer(PAGE.read_text())}
 
+CONSTANTS = {
+    "HTTP_CONNECTIONS_MAX": HTTP_CONNECTIONS_MAX,
+    "MAX_FRAMES_WAITING": MAX_FRAMES_WAITING,
+    "MAX_BYTES_WAITING": MAX_BYTES_WAITING,
+    "MAX_CALLS_OPEN": MAX_CALLS_OPEN,
+    "MAX_BYTES_OPEN": MAX_BYTES_OPEN,
+    "MAX_BYTES": MAX_BYTES,
+    "SIZE_MAX": SIZE_MAX,
+    "PARTITIONS_MAX": PARTITIONS_MAX,
+    "PRODUCERS_MAX": PRODUCERS_MAX,
+    "CLIENTS_MAX": CLIENTS_MAX,
+}
 
-def test_every_limit_has_a_row() -> None:
-    assert set(LIMITS) <= set(ROWS)
+REFUSING_NOBODY = {
+    "socket_receive_buffer_bytes",
+    "topic_retention_bytes",
+    "total_retention_bytes",
+    "max_sliced_requests",
+}
+
+
+def test_each_row_is_a_setting_or_a_constant_and_each_limit_has_a_row() -> None:
+    assert set(ROWS) == {*LIMITS, *REFUSING_NOBODY, *CONSTANTS}
 
 
 def test_rows_have_the_defaults_of_their_settings() -> None:
-    shown = {name: row["default"] for name, row in ROWS.items()}
-    assert shown == {name: format_value(BY_NAME[name].default) for name in ROWS}
+    shown = {name: row["value"] for name, row in ROWS.items() if name in BY_NAME}
+    assert shown == {
+        name: format_value(BY_NAME[name].default) for name in (*LIMITS, *REFUSING_NOBODY) if name in BY_NAME
+    }
+    assert set(LIMITS) - set(BY_NAME) == {CONNECTIONS}
+
+
+def test_rows_have_the_values_of_their_constants() -> None:
+    assert {name: ROWS[name]["value"] for name in CONSTANTS} == {name: str(value) for name, value in CONSTANTS.items()}
+    assert ROWS[CONNECTIONS]["value"].endswith(f"and {RESERVE}")
+
+
+def test_page_names_the_settings_that_refuse_nobody() -> None:
+    """So that all other rows are those of which refusals are counted."""
+    introduction = PAGE.read_text().partition("\n| ")[0]
+    assert set(re.findall(r"`(\w+)`", introduction)) & set(BY_NAME) == REFUSING_NOBODY
 
 
 def test_rows_say_what_happens_why_and_what_kafka_does() -> None:

@@ -23,6 +23,7 @@ class QueueJoined(NamedTuple):
     error: ErrorCode
     epoch: int = -1
     partitions: tuple[tuple[str, int], ...] = ()
+    limit: str = ""
 
 
 class QueueHeartbeat(NamedTuple):

@@ -18,6 +18,7 @@ from ..checks import DESCRIBE_TOPIC, READ_GROUP
 from ..codec.codes import milliseconds
 from ..codec.rows import NO_TAGS, compact_count, compact_string
 from ..codec.schemas import shortened
+from ..refusals import report_over_limit
 
 MEMBER_CHOOSES_ID_FROM = 1  # KIP-1082
 REGEX_FROM = 1
@@ -82,7 +83,9 @@ def _ask(call: Call, owned: tuple[Partition, ...] | None) -> None:
     call.ask_group(message, encode)
 
 
-def encode(_call: Call, reply: ConsumerHeartbeatReply) -> Body:
+def encode(call: Call, reply: ConsumerHeartbeatReply) -> Body:
+    if reply.limit:
+        report_over_limit(call, reply.limit)
     assigned = reply.assigned
     if assigned is None:
         return _head(reply) + _NO_ASSIGNMENT

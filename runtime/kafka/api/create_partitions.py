@@ -9,11 +9,13 @@ from typing import Any
 
 from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.steps import Steps
+from ...common.shared_bytes import SharedBytes
 from ..authorize import Verdicts, authorize_in_steps
-from ..call import Body, Call
+from ..call import Call
 from ..checks import ALTER_TOPIC
 from ..codec.codes import NO_THROTTLE, kafka_error
 from ..codec.step_writer import write_in_steps
+from ..refusals import report_refusals
 
 
 def handle(call: Call) -> Steps[None]:
@@ -39,9 +41,11 @@ def handle(call: Call) -> Steps[None]:
         yield
 
 
-def encode(call: Call, outcomes: Sequence[tuple[str, CoordinatorError | None]]) -> Body:
+def encode(call: Call, outcomes: Sequence[tuple[str, CoordinatorError | None]]) -> Steps[bytes | SharedBytes]:
+    yield from report_refusals(call, (refusal for _, refusal in outcomes))
     results = (result(call, name, refusal) for name, refusal in outcomes)
-    return write_in_steps(call.make("CreatePartitionsResponse", throttle_time=NO_THROTTLE, results=results))
+    response = call.make("CreatePartitionsResponse", throttle_time=NO_THROTTLE, results=results)
+    return (yield from write_in_steps(response))
 
 
 def result(call: Call, name: str, refusal: CoordinatorError | None) -> Any:

@@ -13,16 +13,18 @@ from typing import Any
 
 from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.steps import Steps, pieces
+from ...common.shared_bytes import SharedBytes
 from ...settings.table import PARTITIONS_MAX
 from ...topics.setting_values import Overrides, check_overrides
 from ...topics.settings import TOPIC_SETTINGS
 from ...topics.store import NewTopic
 from ...topics.topic import Topic
 from ..authorize import Verdicts, authorize_in_steps
-from ..call import Body, Call
+from ..call import Call
 from ..checks import CREATE_TOPIC, DESCRIBE_NEW_TOPIC_CONFIGS
 from ..codec.codes import NO_THROTTLE, kafka_error
 from ..codec.step_writer import write_in_steps
+from ..refusals import report_refusals
 from .describe_configs import Config, topic_config
 
 SETTINGS_FROM = 5  # KIP-525
@@ -55,8 +57,10 @@ def finish(call: Call, outcomes: dict[str, CreateOutcome], created: Sequence[Top
     call.encode_and_respond(lambda: encode(call, {**outcomes, **dict(zip(names, created, strict=True))}))
 
 
-def encode(call: Call, outcomes: dict[str, CreateOutcome]) -> Body:
-    return write_in_steps(call.make("CreateTopicsResponse", throttle_time=NO_THROTTLE, topics=answers(call, outcomes)))
+def encode(call: Call, outcomes: dict[str, CreateOutcome]) -> Steps[bytes | SharedBytes]:
+    yield from report_refusals(call, outcomes.values())
+    response = call.make("CreateTopicsResponse", throttle_time=NO_THROTTLE, topics=answers(call, outcomes))
+    return (yield from write_in_steps(response))
 
 
 def answers(call: Call, outcomes: dict[str, CreateOutcome]) -> Iterator[Any]:

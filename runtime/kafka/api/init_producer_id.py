@@ -8,6 +8,7 @@ from ..authorize import authorize
 from ..call import Call
 from ..checks import WRITE_IDEMPOTENTLY, WRITE_TRANSACTIONAL_ID
 from ..codec.codes import NO_THROTTLE, milliseconds, producer_error
+from ..refusals import report_over_limit
 
 NO_PRODUCER = -1
 FENCED_FROM = 4
@@ -45,6 +46,8 @@ def new_producer(call: Call) -> ProducerIdAssigned:
 
 
 def encode(call: Call, answer: ProducerIdAssigned) -> bytes:
+    if answer.limit:
+        report_over_limit(call, answer.limit)
     response = call.make(
         "InitProducerIdResponse",
         throttle_time=NO_THROTTLE,

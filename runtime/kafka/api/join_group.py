@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ....actors.errors import ErrorCode
+from ....actors.group.members import SIZE_MAX
 from ....actors.messages import Joined, JoinedMember, JoinGroup, Protocol
 from ....actors.steps import SHORT_WORK_ITEMS, Steps, pieces, run_steps
 from ....actors.strings import STRING_BYTES_MAX
@@ -14,13 +15,14 @@ from ..call import Body, Call
 from ..checks import READ_GROUP
 from ..codec.codes import NO_THROTTLE, milliseconds
 from ..codec.rows import Row, encode_rows, without_column
+from ..refusals import report_over_limit
 
 MEMBER_ID_REQUIRED_FROM = 4  # KIP-394
 INSTANCE_ID_FROM = 5  # KIP-345
 NULLABLE_PROTOCOL_NAME_FROM = 7
 SKIP_ASSIGNMENT_FROM = 9  # KIP-814
 
-INVALID_REQUEST = ErrorCode.INVALID_REQUEST
+TOO_LARGE = f"the protocols of all members of its group would have more than {SIZE_MAX} bytes"
 TOO_LONG = (
     f"a string of the JoinGroup, or the member id that is made from its group.instance.id or client.id, has more than"
     f" {STRING_BYTES_MAX} bytes; use a shorter one"
@@ -37,8 +39,8 @@ def handle(call: Call) -> None:
         return
     protocols_max = call.services.settings.group_max_member_protocols
     if len(request.protocols) > protocols_max:
-        reason = f"a JoinGroup has {len(request.protocols)} protocols, expected at most {protocols_max}"
-        call.services.over_limit.report(call.connection, "group_max_member_protocols", reason)
+        reason = f"{len(request.protocols)} protocols, expected at most {protocols_max}"
+        report_over_limit(call, "group_max_member_protocols", reason)
         call.respond_with_bytes(_encode(call, Joined(ErrorCode.INVALID_REQUEST)))
         return
     session_timeout_ms = milliseconds(request.session_timeout)
@@ -63,11 +65,21 @@ def handle(call: Call) -> None:
 def encode(call: Call, answer: Joined) -> Body:
     """The body; for the leader of a large group, the work that makes it."""
     if not answer.members:  # followers, and errors
-        if answer.error is INVALID_REQUEST:
-            call.services.over_limit.name_refused(call.connection, "a JoinGroup", TOO_LONG)
+        if answer.error:
+            _report_refusal(call, answer)
         return _encode(call, answer)
     steps = _encode_with_members(call, answer)
     return steps if len(answer.members) > SHORT_WORK_ITEMS else run_steps(steps)
+
+
+def _report_refusal(call: Call, answer: Joined) -> None:
+    over_limit, connection = call.services.over_limit, call.connection
+    if answer.limit:
+        report_over_limit(call, answer.limit)
+    elif answer.error is ErrorCode.GROUP_MAX_SIZE_REACHED:
+        over_limit.name_refused(connection, "a JoinGroup", TOO_LARGE)
+    elif answer.error is ErrorCode.INVALID_REQUEST:
+        over_limit.name_refused(connection, "a JoinGroup", TOO_LONG)
 
 
 def _encode_with_members(call: Call, answer: Joined) -> Steps[bytes]:

@@ -6,13 +6,14 @@ clients accept both. The first response after a deletion says "unknown" here too
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.steps import Steps, pieces
+from ...common.shared_bytes import SharedBytes
 from ...topics.names import check_name, is_internal
 from ...topics.store import NewTopic
 from ...topics.topic import Topic
@@ -22,6 +23,7 @@ from ..checks import CREATE_TOPIC, DESCRIBE_TOPIC, LISTED_TOPIC, ResourceType
 from ..cluster_view import NO_NODE, Leader
 from ..codec.codes import NO_THROTTLE, kafka_error
 from ..codec.step_writer import write_in_steps
+from ..refusals import report_refusals
 from .describe_cluster import cluster_operations
 
 NOT_REQUESTED = -(2**31)
@@ -64,9 +66,17 @@ def handle(call: Call) -> Steps[None]:
         yield from call.respond_in_steps(response(call, access, requested))
 
 
-def finish(call: Call, access: Access, requested: Requested | None, _created: object) -> None:
+def finish(call: Call, access: Access, requested: Requested | None, created: Sequence[object]) -> None:
     """Answer when the missing topics are created, or could not be."""
-    call.encode_and_respond(lambda: write_in_steps(response(call, access, requested)))
+    call.encode_and_respond(lambda: encode(call, access, requested, created))
+
+
+def encode(
+    call: Call, access: Access, requested: Requested | None, created: Sequence[object]
+) -> Steps[bytes | SharedBytes]:
+    """``created``: topics and refusals. The response has no error for a topic that could not be created."""
+    yield from report_refusals(call, created)
+    return (yield from write_in_steps(response(call, access, requested)))
 
 
 def response(call: Call, access: Access, requested: Requested | None) -> Any:

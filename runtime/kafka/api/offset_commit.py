@@ -28,6 +28,7 @@ from ..partition_results import (
     group_by_topic,
     split_by_counts,
 )
+from ..refusals import report_over_limit
 
 RETENTION_UNTIL = 4
 LEADER_EPOCH_FROM = 6  # KIP-320
@@ -187,6 +188,8 @@ def _find_topic(call: Call, request: Any, ids: dict[str, UUID]) -> FoundTopic:
 
 
 def _encode(refused: Refused, targets: tuple[CommitTarget, ...], call: Call, answer: Committed) -> Body:
+    if answer.limit:
+        report_over_limit(call, answer.limit)
     if len(targets) + len(refused) <= SMALL_COMMIT_MAX:
         body = _body if refused else _cached_body
         return body(call.schema, refused, targets, answer.errors)
@@ -206,6 +209,8 @@ def _body_in_steps(
 
 
 def _encode_by_counts(counts: Sequence[int], targets: tuple[CommitTarget, ...], call: Call, answer: Committed) -> Body:
+    if answer.limit:
+        report_over_limit(call, answer.limit)
     answers = zip(targets, answer.errors, strict=True)
     topics = split_by_counts((((name, topic_id), index, error) for (name, topic_id, index), error in answers), counts)
     steps = _encode_topics(call.schema, topics)

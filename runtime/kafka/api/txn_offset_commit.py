@@ -16,6 +16,7 @@ from ..checks import READ_GROUP, READ_TOPIC, WRITE_TRANSACTIONAL_ID
 from ..codec.codes import NO_THROTTLE
 from ..codec.step_writer import write_in_steps
 from ..partition_results import NO_PARTITION, TopicErrors, counts_if_topic_repeated, group_by_topic, split_by_counts
+from ..refusals import report_over_limit
 
 LEADER_EPOCH_FROM = 2
 LOADING_FROM = 2
@@ -96,6 +97,8 @@ def _error_for_version(call: Call, error: ErrorCode) -> ErrorCode:
 def encode(
     refused: tuple[RefusedPartition, ...], partitions: Sequence[TopicPartition], call: Call, answer: Committed
 ) -> Body:
+    if answer.limit:
+        report_over_limit(call, answer.limit)
     response = call.make(
         "TxnOffsetCommitResponse", throttle_time=NO_THROTTLE, topics=topics(refused, partitions, call, answer)
     )
