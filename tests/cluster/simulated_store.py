@@ -1,7 +1,7 @@
 """SimulatedStore: the store of a simulated cluster, in virtual time.
 
 Effects land some time after they were sent, and answers arrive some time after that. A request or an answer may be
-lost; an effect may land long after the sender gave up, and a create twice. A node may be cut off from the store.
+slow or lost; an effect may land long after the sender gave up, and a create twice. A node may be cut off from the store.
 Values that were stored are never lost.
 """
 
@@ -52,9 +52,12 @@ class SimulatedStore:
     def lateness_s(self) -> float:
         return self.faults.late_s * self._draw.random() ** 2
 
-    def slowness_s(self) -> float:
-        """A slow operation is still answered in time."""
-        return 0.7 * TIMEOUT_S * self._draw.random()
+    def slowness_s(self) -> tuple[float, float]:
+        """How much longer a request takes, and its answer. A slow operation is still answered in time."""
+        if not self.happens(self.faults.slow):
+            return 0.0, 0.0
+        slow_s = 0.7 * TIMEOUT_S * self._draw.random()
+        return (slow_s, 0.0) if self.happens(0.5) else (0.0, slow_s)
 
     def client(self) -> NodeStore:
         return NodeStore(self)
@@ -139,11 +142,12 @@ class NodeStore:
         store, loop = self._store, asyncio.get_running_loop()
         store.operations += 1
         answer: asyncio.Future[T] = loop.create_future()
+        slow_request_s, slow_answer_s = store.slowness_s()
 
         def land(answers: bool) -> None:
             result = effect()
             if answers:
-                loop.call_later(store.latency_s() / 2, arrive, result, context=Context())
+                loop.call_later(slow_answer_s + store.latency_s() / 2, arrive, result, context=Context())
 
         def arrive(result: T) -> None:
             if not answer.done() and not self.is_cut:
@@ -152,9 +156,7 @@ class NodeStore:
         if not self.is_cut and not store.happens(store.faults.lost_request):
             is_late = may_be_late and store.happens(store.faults.late)
             answers = not is_late and not store.happens(store.faults.lost_answer)
-            lands_s = store.lateness_s() if is_late else store.latency_s() / 2
-            if store.happens(store.faults.slow):
-                lands_s += store.slowness_s()
+            lands_s = slow_request_s + (store.lateness_s() if is_late else store.latency_s() / 2)
             loop.call_later(lands_s, land, answers, context=Context())
             if may_land_twice:
                 loop.call_later(lands_s + store.lateness_s(), land, False, context=Context())
