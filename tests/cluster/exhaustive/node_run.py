@@ -207,7 +207,10 @@ class NodeRun:
         """A value that can be read is stored."""
 
     async def announce_change(self) -> None:
-        """A hint; the others look anyway."""
+        """The own watch need not wait: its pause may end at once. The other nodes miss this hint, and look anyway."""
+        for number, (future, operation) in self._waiting.items():
+            if operation.arguments[:1] == ("look",):
+                self._waiting[number] = future, Operation("sleep", ("look", self._now))
 
     async def wait_for_change(self, timeout_s: float) -> None:
         await self._do("sleep", "look", self._now + timeout_s)

@@ -119,8 +119,15 @@ SCOPES: Mapping[str, Scope] = {
         "a reads under its lease while b watches it and takes over: time passes in steps of half a TTL",
         {"beat a": 1, "read a": 1, "look b": 4, "commit b": 1},
         horizon=12,
-        size=(26970, 40002, 30),
+        size=(57417, 85694, 31),
         is_short=True,
+        calm_each=0,
+    ),
+    "lease-slow": Scope(
+        "the same, and one answer to a takes any time",
+        {"beat a": 1, "slow a": 1, "read a": 1, "look b": 4, "commit b": 1},
+        horizon=12,
+        size=(184018, 321897, 32),
         calm_each=0,
     ),
 }

@@ -133,8 +133,10 @@ class Space:
             yield Step("lose answer", process, number)
             return
         yield Step("do", process, number)
+        if self.left(state, "slow", process):
+            yield Step("land", process, number, "slow")
         if kind not in READS and self.left(state, "late", process):
-            yield Step("land", process, number)
+            yield Step("land", process, number, "late")
             if kind != "put":
                 yield Step("give up", process, number)
 
@@ -148,7 +150,7 @@ class Space:
             store, result = self.stores.land(state.store, operation)
             return self.given(state._replace(store=store), process, Input("answer", state.now, number, result))
         if step.kind == "land":
-            state = self._spent(state, "late", process)
+            state = self._spent(state, step.value, process)
             store, result = self.stores.land(state.store, self._operation(state, process, number))
             return state._replace(store=store, landed=(*state.landed, (process, number, result)))
         if step.kind in ("answer", "lose answer"):
