@@ -10,18 +10,18 @@ import pytest
 from callboard.runtime.cluster.engines.objects import ObjectStore
 from callboard.runtime.cluster.engines.postgres import PostgresStore
 
-from .engine_cases import EngineCase, NetworkCase, memory_case, skip_or_fail, url_case
+from .engine_cases import EngineCase, NetworkCase, memory_case, simulated_case, skip_or_fail, url_case
 from .object_server import CREDENTIALS, ObjectServer, missing_object_server
 from .postgres_server import PostgresServer, missing_postgres
 
-ENGINES = ("memory", "folder", "local", "postgres", "objects")
+ENGINES = ("memory", "simulated", "folder", "local", "postgres", "objects")
 NETWORK_ENGINES = ("postgres", "objects")
 LIMIT_S = 0.5
 
 
 @pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> EngineCase:
-    """Every engine that a cluster can use, and the one in memory."""
+    """Every engine that a cluster can use, the one in memory, and the simulated one."""
     case: EngineCase = request.getfixturevalue(f"{request.param}_engine")
     return case
 
@@ -29,6 +29,11 @@ def engine(request: pytest.FixtureRequest) -> EngineCase:
 @pytest.fixture
 def memory_engine() -> EngineCase:
     return memory_case()
+
+
+@pytest.fixture
+def simulated_engine() -> EngineCase:
+    return simulated_case()
 
 
 @pytest.fixture

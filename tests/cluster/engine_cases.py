@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+import random
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from itertools import count
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
 from callboard.runtime.cluster.engines import open_store
 from callboard.runtime.cluster.store import Store
+from callboard.runtime.testing.simulation.loop import run as run_in_virtual_time
 
 from .memory_store import Memory, MemoryStore
+from .simulated_store import SimulatedStore, StoreFaults
 
 Opener = Callable[[str], Store]
 """Makes the store of a node, given its name."""
@@ -32,10 +35,11 @@ class EngineCase:
     announces: bool = True
     """Whether a waiting node learns of a change at once."""
     session: str = field(default_factory=lambda: f"s{next(NUMBERS)}")
+    run_loop: Callable[[Coroutine[Any, Any, None]], None] = asyncio.run
 
     def run(self, body: Callable[[Opener], Awaitable[None]]) -> None:
         """Run a test on an event loop, and close all stores that it has opened."""
-        asyncio.run(asyncio.wait_for(self._run(body), DEADLINE_S))
+        self.run_loop(asyncio.wait_for(self._run(body), DEADLINE_S))
 
     async def _run(self, body: Callable[[Opener], Awaitable[None]]) -> None:
         stores: list[Store] = []
@@ -61,6 +65,16 @@ def memory_case() -> EngineCase:
         return lambda client: MemoryStore(memory)
 
     return EngineCase("memory", make_opener)
+
+
+def simulated_case() -> EngineCase:
+    """What the seeds of the cluster run on. Its slow operations overtake each other, and each one is answered."""
+
+    def make_opener() -> Opener:
+        store = SimulatedStore(random.Random(7), StoreFaults(slow=0.2, latency_s=0.02))
+        return lambda client: store.client()
+
+    return EngineCase("simulated", make_opener, run_loop=run_in_virtual_time)
 
 
 @dataclass

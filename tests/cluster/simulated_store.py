@@ -11,7 +11,7 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 from contextvars import Context
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from callboard.runtime.cluster.store import StoreUnavailable, check_key
 
@@ -33,13 +33,16 @@ class StoreFaults(NamedTuple):
 
 
 class SimulatedStore:
-    """``values`` by key; ``deleted``: keys that were deleted, with their last value. ``operations``: their number."""
+    """``values`` by key; ``deleted``: keys that were deleted, with their last value.
+
+    ``operations`` and ``changes``: how many there were, and how many changes were announced.
+    """
 
     def __init__(self, draw: random.Random, faults: StoreFaults) -> None:
         self.values: dict[str, bytes] = {}
         self.deleted: dict[str, bytes] = {}
         self.faults = faults
-        self.operations = 0
+        self.operations = self.changes = 0
         self.waiters: list[asyncio.Future[None]] = []
         self._draw = draw
 
@@ -81,6 +84,7 @@ class SimulatedStore:
             self.deleted[key] = self.values.pop(key)
 
     def announce(self) -> None:
+        self.changes += 1
         waiters, self.waiters = self.waiters, []
         for waiter in waiters:
             if not waiter.done():
@@ -93,9 +97,13 @@ class NodeStore:
     def __init__(self, store: SimulatedStore) -> None:
         self.is_cut = False
         self._store = store
+        self._seen_changes = store.changes
+        self._is_closed = False
+        self._answers: dict[asyncio.Future[Any], None] = {}  # those on their way, in their order
 
     async def create(self, key: str, value: bytes) -> bool:
         check_key(key)
+        self._check_open()
         if self._store.happens(self._store.faults.conflict):
             await asyncio.sleep(self._store.latency_s())
             return False  # as S3's 409: nothing landed
@@ -129,19 +137,31 @@ class NodeStore:
         await self._do(self._store.announce)
 
     async def wait_for_change(self, timeout_s: float) -> None:
-        waiter = asyncio.get_running_loop().create_future()
-        if not self.is_cut:
-            self._store.waiters.append(waiter)
-        await asyncio.wait({waiter}, timeout=timeout_s)
+        self._check_open()
+        if self.is_cut or self._seen_changes == self._store.changes:
+            waiter = asyncio.get_running_loop().create_future()
+            if not self.is_cut:
+                self._store.waiters.append(waiter)
+            await asyncio.wait({waiter}, timeout=timeout_s)
+        self._seen_changes = self._store.changes
 
     async def close(self) -> None:
-        """Nothing to do."""
+        self._is_closed = True
+        for answer in self._answers:
+            if not answer.done():
+                answer.set_exception(StoreUnavailable("the store was closed"))
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise StoreUnavailable("the store was closed")
 
     async def _do(self, effect: Callable[[], T], *, may_be_late: bool = False, may_land_twice: bool = False) -> T:
         """Send an operation. The effect is the store's, so it lands also if the node is frozen or dead by then."""
+        self._check_open()
         store, loop = self._store, asyncio.get_running_loop()
         store.operations += 1
         answer: asyncio.Future[T] = loop.create_future()
+        self._answers[answer] = None
         slow_request_s, slow_answer_s = store.slowness_s()
 
         def land(answers: bool) -> None:
@@ -165,6 +185,7 @@ class NodeStore:
             return await answer
         finally:
             timer.cancel()
+            del self._answers[answer]
 
 
 def _give_up(answer: asyncio.Future[T]) -> None:
