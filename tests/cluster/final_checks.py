@@ -1,4 +1,4 @@
-"""What a simulated cluster must be able to do after a time without faults."""
+"""What a simulated cluster must be able to do after a time without faults, and what its store must have then."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from callboard.runtime.cluster.keys import REGISTER
-from callboard.runtime.cluster.register import decode_register
+from callboard.runtime.cluster.keys import FLOORS, REGISTER, ROUNDS, number_of, owner_of, round_key
+from callboard.runtime.cluster.register import NOBODY, decode_register
+from callboard.runtime.cluster.wal import decode_round
 
 from .violation import Violation
 
@@ -42,6 +43,29 @@ async def check_watching(cluster: Cluster, ttl_s: float) -> None:
     await asyncio.sleep(NOTICED_S * ttl_s)
     if sessions & _members(cluster):
         raise Violation(f"{second} has been dead for {NOTICED_S * ttl_s} s and is still in the register")
+
+
+def check_owners(cluster: Cluster) -> None:
+    """In each version of the register, each partition belongs to one of its nodes."""
+    for key, data in cluster.store.values.items():
+        if key.startswith(REGISTER):
+            register = decode_register(data)
+            strangers = set(register.owners) - (register.nodes.keys() or {NOBODY})
+            if strangers:
+                raise Violation(f"in {key} partitions belong to {sorted(strangers)}, and they are not among the nodes")
+
+
+def check_seals(cluster: Cluster) -> None:
+    """A WAL that is sealed ends at its floor or above: below, a round that lands late could be the end."""
+    values = cluster.store.values
+    floors, ends = dict[str, int](), dict[str, int]()
+    for key in values:
+        for prefix, numbers in ((FLOORS, floors), (ROUNDS, ends)):
+            if key.startswith(prefix):
+                numbers[owner_of(key)] = max(numbers.get(owner_of(key), 0), number_of(key))
+    for session, end in ends.items():
+        if decode_round(values[round_key(session, end)]).is_seal and end < floors.get(session, 0):
+            raise Violation(f"the WAL of {session} is sealed at {end}, below its floor {floors[session]}")
 
 
 def _kill(cluster: Cluster, name: str) -> set[str]:

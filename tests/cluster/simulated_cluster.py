@@ -20,7 +20,7 @@ from callboard.runtime.log.partition_counts import PartitionCounts
 from callboard.runtime.settings.table import Settings
 from callboard.runtime.testing.simulation.loop import Process, VirtualLoop
 
-from .final_checks import check_commits, check_watching
+from .final_checks import check_commits, check_owners, check_seals, check_watching
 from .simulated_compaction import CompactionPlace, SimulatedCompactor, compact_owned
 from .simulated_node import SimulatedNode
 from .simulated_store import NodeStore, SimulatedStore, StoreFaults
@@ -408,6 +408,8 @@ def simulate(seed: int, *, is_exclusive: bool = False) -> Cluster:
     try:
         loop.run_until_complete(_run(cluster))
         cluster.check()
+        check_owners(cluster)
+        check_seals(cluster)
     except Violation as violation:
         history = "\n".join(cluster.log)
         raise Violation(f"seed {seed}: {violation}\n{history}\n{cluster.newest_register()}") from None

@@ -86,6 +86,7 @@ class SimulatedNode:
         self._on_acknowledged = on_acknowledged
         self._ends: dict[int, int] = {}
         self._epochs: dict[int, int] = {}
+        self._told: dict[tuple[str, int], int] = {}  # the newest epoch by session and partition
         self._written: dict[int, dict[bytes, int]] = {}  # by partition and key, the last value in the log
         self._queue: list[Commit] = []
         self._wake = asyncio.Event()
@@ -127,7 +128,15 @@ class SimulatedNode:
         for partition, epoch in epochs.items():
             self.lost([partition])
             self._epochs[partition] = epoch
+            self._note_told(partition, epoch)
             asyncio.get_running_loop().create_task(self._load(self.session, partition, epoch))
+
+    def _note_told(self, partition: int, epoch: int) -> None:
+        key = self.session.name if self.session is not None else "", partition
+        before = self._told.get(key, -1)
+        if epoch <= before:
+            self.damages[partition] = f"its session is told epoch {epoch} after {before}"
+        self._told[key] = epoch
 
     def lost(self, partitions: Collection[int]) -> None:
         for partition in partitions:

@@ -1,8 +1,8 @@
 """SimulatedStore: the store of a simulated cluster, in virtual time.
 
 Effects land some time after they were sent, and answers arrive some time after that. A request or an answer may be
-slow or lost; an effect may land long after the sender gave up, and a create twice. A node may be cut off from the store.
-Values that were stored are never lost.
+slow or lost; an effect may land long after the sender gave up, and a create twice. A node may be cut off from the
+store. Values that were stored are never lost.
 """
 
 from __future__ import annotations
