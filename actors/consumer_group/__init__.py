@@ -1,4 +1,4 @@
-"""The rules of groups of the consumer protocol (KIP-848), without I/O. No server uses them yet.
+"""Groups of the consumer protocol (KIP-848): the rules, and the kind of group that uses them. Without I/O.
 
 - records.py: what is durable. state.py: a group as the sum of its records.
 - messages.py, checks.py: heartbeats, and which are refused. heartbeat.py: what a heartbeat changes.
@@ -8,6 +8,9 @@
 - leaving.py: LeaveGroup. offsets.py: who may commit and fetch offsets. describe.py: ConsumerGroupDescribe.
 - metadata_hash.py: whether a topic has changed.
 - plan.py: what a decision wants: records, timers.
+- group.py: one group, for its actor. timers.py: deadlines. notes.py: events. kind.py: how the group is stored.
+- requests.py: replies to requests for groups that do not exist, or are of another kind.
+- environment.py, decision_environment.py: what groups get from outside.
 
 A decision reads a ``GroupState`` and changes nothing; its records do, when they are replayed.
 """

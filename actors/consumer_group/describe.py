@@ -9,14 +9,18 @@ from collections.abc import Sequence
 
 from ..assignors.server.hash_order import timeline_order
 from ..errors import NO_ERROR
+from ..steps import Steps, pieces
 from .messages import ConsumerGroupDescribed, DescribedConsumer
 from .state import NO_TARGET, GroupState, Member
 from .target import preferred_assignor
 
 
-def describe(state: GroupState, assignors: Sequence[str]) -> ConsumerGroupDescribed:
+def describe(state: GroupState, assignors: Sequence[str]) -> Steps[ConsumerGroupDescribed]:
     """``assignors``: names; the first is the default. Members are in Kafka's order."""
-    order = timeline_order(state.members, state.members_max)
+    members: list[DescribedConsumer] = []
+    for member_ids in pieces(timeline_order(state.members, state.members_max)):
+        members += [_describe(state, state.members[member_id]) for member_id in member_ids]
+        yield
     return ConsumerGroupDescribed(
         NO_ERROR,
         state.group_id,
@@ -24,7 +28,7 @@ def describe(state: GroupState, assignors: Sequence[str]) -> ConsumerGroupDescri
         epoch=state.epoch.epoch,
         assignment_epoch=state.target.epoch,
         assignor_name=preferred_assignor(state.members, len(assignors)) or assignors[0],
-        members=tuple(_describe(state, state.members[member_id]) for member_id in order),
+        members=tuple(members),
     )
 
 

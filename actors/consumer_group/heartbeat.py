@@ -22,7 +22,7 @@ from .reconcile import Reconciliation, reconcile
 from .records import CurrentRecord, CurrentValue, MemberRecord, MemberState, TopicMetadataRecord
 from .removal import leave, leave_for_a_while
 from .state import GroupState, Member
-from .target import NextGroup, Target, next_group_epoch, next_target, subscribe_equally
+from .target import NextGroup, Target, needs_target, next_group_epoch, next_target, subscribe_equally
 
 Handler = Callable[[GroupState, ConsumerHeartbeat, DecisionEnvironment, Plan], ConsumerHeartbeatReply]
 
@@ -41,9 +41,10 @@ def _beat(
     check_size(state, request.member_id, environment.settings.max_size)
     member_id = request.member_id or environment.new_member_id()
     before = find_member(state, request, member_id, plan)
-    member = before._replace(about=updated_about(before.about, request))
+    about = updated_about(before.about, request)
+    member = before if about is before.about else before._replace(about=about)
     if member != before:
-        plan.records.append(MemberRecord(state.group_id, member_id, member.about))
+        plan.records.append(MemberRecord(state.group_id, member_id, about))
     has_changed = member.about.topics != before.about.topics
     target = _target(state, member, has_changed, environment, plan)
     current = _reconcile(state, member, target, request, has_changed, environment.topics)
@@ -64,7 +65,7 @@ def _target(
     state: GroupState, member: Member, has_changed: bool, environment: DecisionEnvironment, plan: Plan
 ) -> Target:
     is_current = state.topics_version == environment.topics.version
-    if is_current and not has_changed and state.target.epoch >= state.epoch.epoch:
+    if is_current and not has_changed and not needs_target(state, environment):
         return Target(state.target.epoch, state.target_of(member))
     members = _members_with(state, member)
     group = NextGroup(state.epoch.epoch, members, subscribe_equally(state.members))

@@ -46,6 +46,7 @@ def _replace(state: GroupState, replaced: Member, member_id: str, plan: Plan) ->
     current = replaced.current._replace(member_epoch=0, previous_member_epoch=0)
     member = replaced._replace(member_id=member_id, current=current)
     group_id = state.group_id
+    plan.removed.append(replaced.member_id)
     plan.records += removal_records(group_id, replaced.member_id)
     plan.records += (
         MemberRecord(group_id, member_id, member.about),
@@ -65,6 +66,8 @@ def removal_records(group_id: str, member_id: str) -> tuple[CurrentRecord | Targ
 
 def updated_about(about: MemberValue, request: ConsumerHeartbeat) -> MemberValue:
     """What the member says of itself now. Fields that are not in the request keep their values."""
+    if _says_nothing(about, request):
+        return about
     timeout_ms = request.rebalance_timeout_ms
     return about._replace(
         instance_id=about.instance_id if request.instance_id is None else request.instance_id,
@@ -76,6 +79,21 @@ def updated_about(about: MemberValue, request: ConsumerHeartbeat) -> MemberValue
         client_id=request.client_id,
         client_host=request.client_host,
         classic=None,
+    )
+
+
+def _says_nothing(about: MemberValue, request: ConsumerHeartbeat) -> bool:
+    """Whether the request is one of the many that only renew a session."""
+    return (
+        request.topics is None
+        and request.regex is None
+        and request.rebalance_timeout_ms == -1
+        and request.server_assignor is None
+        and request.instance_id is None
+        and request.rack_id is None
+        and request.client_id == about.client_id
+        and request.client_host == about.client_host
+        and about.classic is None
     )
 
 

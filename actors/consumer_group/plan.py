@@ -10,8 +10,24 @@ from ..ports import TopicsView
 from .records import ConsumerRecord
 
 
+class ConsumerSettings(Protocol):
+    """The settings of one consumer group. They may change at run time."""
+
+    @property
+    def max_size(self) -> int: ...
+
+    @property
+    def session_timeout_ms(self) -> int: ...
+
+    @property
+    def heartbeat_interval_ms(self) -> int: ...
+
+    @property
+    def assignment_interval_ms(self) -> int: ...
+
+
 class ConsumerGroupSettings(NamedTuple):
-    """The settings of consumer groups. Defaults are Kafka's."""
+    """The same with fixed values. Defaults are Kafka's."""
 
     max_size: int = 2**31 - 1
     session_timeout_ms: int = 45_000
@@ -23,7 +39,7 @@ class DecisionEnvironment(Protocol):
     """What a decision depends on, besides the group and the request."""
 
     @property
-    def settings(self) -> ConsumerGroupSettings: ...
+    def settings(self) -> ConsumerSettings: ...
 
     @property
     def topics(self) -> TopicsView: ...

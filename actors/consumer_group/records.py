@@ -108,6 +108,17 @@ class MemberValue(NamedTuple):
     server_assignor: str | None = None
     classic: ClassicMember | None = None
 
+    @property
+    def text_bytes(self) -> int:
+        """About the length of all texts."""
+        texts = (self.instance_id, self.rack_id, self.client_id, self.client_host, self.regex, self.server_assignor)
+        protocols = () if self.classic is None else self.classic.protocols
+        return (
+            sum(len(text) for text in texts if text)
+            + sum(map(len, self.topics))
+            + sum(len(name) + len(metadata) for name, metadata in protocols)
+        )
+
 
 class MemberRecord(NamedTuple):
     """Key type 5: a member."""

@@ -32,10 +32,10 @@ def invalid_heartbeat(request: ConsumerHeartbeat, assignors: Collection[str]) ->
     return None
 
 
-def heartbeat_absent(request: ConsumerHeartbeat) -> ConsumerHeartbeatReply:
-    """A group that a member joins will be created; no kind of group does that yet."""
+def heartbeat_absent(request: ConsumerHeartbeat) -> ConsumerHeartbeatReply | None:
+    """A member that joins creates the group."""
     if request.member_epoch == JOIN_EPOCH:
-        return ConsumerHeartbeatReply(ErrorCode.UNSUPPORTED_VERSION)
+        return None
     group = "Group" if request.member_epoch < 0 else "Consumer group"
     return ConsumerHeartbeatReply(ErrorCode.GROUP_ID_NOT_FOUND, f"{group} {request.group_id} not found.")
 

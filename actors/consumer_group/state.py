@@ -58,13 +58,16 @@ class GroupState:
     ``regexes``: the topics of the regular expressions that have been resolved. ``has_topic_metadata``: whether there is
     a record of type 4, which is to be deleted.
 
+    ``text_bytes``: about the length of what the members said of themselves.
+
     Not durable: ``members_max``, the largest number of members so far, and ``topics_version``, that of the topics when
     the group last looked at them (None: never).
     """
 
     __slots__ = (
         *("epoch", "group_id", "has_topic_metadata", "members", "members_max", "owners", "regexes"),
-        *("static_members", "target", "targets", "topics_version"),
+        *("static_members", "target", "targets", "text_bytes", "topics_version"),
+        "_stable_at",
     )
 
     def __init__(self, group_id: str) -> None:
@@ -77,8 +80,24 @@ class GroupState:
         self.owners: dict[Partition, str] = {}
         self.regexes: dict[str, RegexValue] = {}
         self.has_topic_metadata = False
+        self.text_bytes = 0
         self.members_max = 0
         self.topics_version: int | None = None
+        self._stable_at: dict[int, int] = {}  # member epoch -> number of members that are stable there
+
+    def copy(self) -> GroupState:
+        """An independent state. Both share what cannot change."""
+        copied = GroupState(self.group_id)
+        for name in self.__slots__:
+            value = getattr(self, name)
+            setattr(copied, name, value.copy() if isinstance(value, dict) else value)
+        return copied
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether the state is that of a group without records."""
+        has_content = self.members or self.targets or self.regexes or self.has_topic_metadata
+        return not has_content and (self.epoch, self.target) == (NEW_GROUP, NEW_TARGET)
 
     @property
     def phase(self) -> GroupPhase:
@@ -86,7 +105,7 @@ class GroupState:
             return GroupPhase.EMPTY
         if self.epoch.epoch > self.target.epoch:
             return GroupPhase.ASSIGNING
-        is_stable = all(member.is_reconciled_to(self.target.epoch) for member in self.members.values())
+        is_stable = self._stable_at.get(self.target.epoch) == len(self.members)
         return GroupPhase.STABLE if is_stable else GroupPhase.RECONCILING
 
     def static_member(self, instance_id: str) -> Member | None:
@@ -109,15 +128,16 @@ class GroupState:
         for record in records:
             self.replay(record)
 
-    def _set_member(self, member: Member) -> None:
-        old = self.members.get(member.member_id)
-        self._forget(old)
+    def set_member(self, member: Member) -> None:
+        """Add or replace a member, in all indexes."""
+        self._forget(self.members.get(member.member_id))
         self.members[member.member_id] = member
         self.members_max = max(self.members_max, len(self.members))
         if member.about.instance_id is not None:
             self.static_members[member.about.instance_id] = member.member_id
         for partition in (*member.current.assigned, *member.current.pending_revocation):
             self.owners[partition] = member.member_id
+        self._count(member, 1)
 
     def _forget(self, member: Member | None) -> None:
         """Remove what the indexes have of a member, unless another member has taken its place."""
@@ -128,6 +148,15 @@ class GroupState:
         for partition in (*member.current.assigned, *member.current.pending_revocation):
             if self.owners.get(partition) == member.member_id:
                 del self.owners[partition]
+        self._count(member, -1)
+
+    def _count(self, member: Member, step: int) -> None:
+        self.text_bytes += step * member.about.text_bytes
+        if member.current.state is MemberState.STABLE:
+            epoch = member.current.member_epoch
+            self._stable_at[epoch] = self._stable_at.get(epoch, 0) + step
+            if not self._stable_at[epoch]:
+                del self._stable_at[epoch]
 
     def _replay_epoch(self, record: GroupEpochRecord) -> None:
         self.epoch = NEW_GROUP if record.value is None else record.value
@@ -146,14 +175,14 @@ class GroupState:
             self._forget(self.members.pop(record.member_id, None))
         else:
             member = self.members.get(record.member_id) or Member(record.member_id)
-            self._set_member(member._replace(about=record.value))
+            self.set_member(member._replace(about=record.value))
 
     def _replay_current(self, record: CurrentRecord) -> None:
         member = self.members.get(record.member_id)
         if record.value is not None:
-            self._set_member((member or Member(record.member_id))._replace(current=record.value))
+            self.set_member((member or Member(record.member_id))._replace(current=record.value))
         elif member is not None:
-            self._set_member(member._replace(current=NEW_CURRENT))
+            self.set_member(member._replace(current=NEW_CURRENT))
 
     def _replay_regex(self, record: RegexRecord) -> None:
         if record.value is None:

@@ -60,7 +60,7 @@ def next_target(
     state: GroupState, member: Member, group: NextGroup, environment: DecisionEnvironment, plan: Plan
 ) -> Target:
     """The member's target after this heartbeat. Raises CoordinatorError if the assignor fails."""
-    if state.target.epoch >= group.epoch or not _may_assign(state, environment):
+    if not needs_target(state, environment, group.epoch):
         return Target(state.target.epoch, state.target_of(member))
     try:
         targets = _assign(state, member, group, environment)
@@ -78,10 +78,16 @@ def next_target(
     return Target(group.epoch, targets[member.member_id])
 
 
+def needs_target(state: GroupState, environment: DecisionEnvironment, epoch: int | None = None) -> bool:
+    """Whether there is to be a new target assignment now. ``epoch``: that of the group, if it rises."""
+    group_epoch = state.epoch.epoch if epoch is None else epoch
+    return state.target.epoch < group_epoch and _may_assign(state, environment)
+
+
 def _may_assign(state: GroupState, environment: DecisionEnvironment) -> bool:
-    """Whether the last assignment is old enough (KIP-1263)."""
+    """Whether the last assignment is old enough (KIP-1263). One of the future is: the clock was set back."""
     interval_ms, last_ms = environment.settings.assignment_interval_ms, state.target.timestamp_ms
-    return not last_ms or not interval_ms or environment.wall_ms >= last_ms + interval_ms
+    return not interval_ms or not last_ms <= environment.wall_ms < last_ms + interval_ms
 
 
 def _assign(
@@ -129,14 +135,16 @@ def choose_assignor(
 ) -> ServerAssignor:
     """The one that most members ask for; of several, the first in Kafka's hash map.
 
+    Names that this coordinator does not know, from records of another one, do not count.
+
     ``members``: those before the heartbeat of ``member``. Its vote is added afterwards, and ``compute`` of a Java
     HashMap puts a new key before the others of its bucket.
     """
     others = [other for other in members.values() if not _is_same(other, member)]
     votes = Counter(other.about.server_assignor for other in others)
-    names = timeline_order([name for name in votes if name is not None], len(assignors))
+    names = timeline_order([name for name in votes if name is not None and name in assignors], len(assignors))
     own = member.about.server_assignor
-    if own is not None:
+    if own is not None and own in assignors:
         names = names if own in votes else [own, *names]
         votes[own] += 1
     return assignors[max(copied_map_order(names, java_hash), key=votes.__getitem__, default=next(iter(assignors)))]

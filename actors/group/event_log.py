@@ -14,8 +14,7 @@ from typing import NamedTuple, Protocol
 
 from ..errors import ErrorCode
 from ..text import LogLine
-from .events import GroupEvent, Kind, Reason
-from .states import State
+from .events import DEAD_NAME, GroupEvent, Kind, Reason
 
 log = logging.getLogger("callboard.actors")
 
@@ -31,8 +30,13 @@ MEMBER_LINES_PER_S = 1000
 REFUSED_LINES_PER_S = 1
 NAME_CHARACTERS_MAX = 255  # in a log line; clients may choose names of 32 KiB
 
-EXPIRED = frozenset({Reason.SESSION_EXPIRED, Reason.DID_NOT_REJOIN, Reason.SYNC_TIMEOUT})
+EXPIRED = frozenset({Reason.SESSION_EXPIRED, Reason.DID_NOT_REJOIN, Reason.SYNC_TIMEOUT, Reason.DID_NOT_REVOKE})
 TAKEOVERS = frozenset({Reason.STATIC_MEMBER_REPLACED, Reason.REPLACEMENT_NOT_STORED})
+FIRST_STATES = frozenset({"PreparingRebalance", "Assigning"})
+"""The states in which a rebalance begins, or begins again, in groups of the classic and of the consumer protocol."""
+
+LAST_STATES = frozenset({"Stable", "Empty"})
+
 LEFT = frozenset({Reason.MEMBER_LEFT, Reason.ADMIN, Reason.GROUP_IS_FULL})
 
 
@@ -83,15 +87,14 @@ class RebalanceTally:
 
     def _change_state(self, event: GroupEvent) -> RebalanceSummary | None:
         cause = self._cause
-        state = State(event.state)
-        if state.is_join_phase:
+        if event.state in FIRST_STATES:
             self._restarts += cause is not None
             self._cause = cause or event
-        elif not state.is_sync_phase:
+        elif event.state in LAST_STATES or event.state == DEAD_NAME:
             counts = self._joined, self._left, self._expired, self._restarts
             self._cause = None
             self._joined = self._left = self._expired = self._restarts = 0
-            if cause is not None and (state.is_stable or state.is_empty):
+            if cause is not None and event.state in LAST_STATES:
                 return RebalanceSummary(cause, event, *counts)
         return None
 
@@ -209,7 +212,7 @@ class GroupHistory:
             summary = self._tally.add(event)
             if summary is not None:
                 event_log.log_rebalance(self._group_id, summary)
-        if State(events[-1].state).is_dead:
+        if events[-1].state == DEAD_NAME:
             self.clear()
 
     def _keep(self, events: Sequence[GroupEvent]) -> None:

@@ -11,6 +11,9 @@ from typing import NamedTuple, Protocol
 
 from ..text import printable
 
+DEAD_NAME = "Dead"
+"""The name of the state of a group, of any kind, that has left memory."""
+
 CLIENT_REASON_CHARACTERS_MAX = 255
 """KIP-800 lets a client explain a JoinGroup or LeaveGroup in so many characters; longer texts are cut."""
 
@@ -39,6 +42,7 @@ class Reason(StrEnum):
 
     # A member is removed.
     DID_NOT_REJOIN = "did not rejoin within the rebalance timeout"
+    DID_NOT_REVOKE = "did not give back partitions within the rebalance timeout"
     GROUP_IS_FULL = "the group has its maximum size"
     REPLACEMENT_NOT_STORED = "the replacement of a static member could not be stored"
 
@@ -47,6 +51,7 @@ class Reason(StrEnum):
     LEADER_REJOINED = "leader rejoined"
     SYNC_TIMEOUT = "no SyncGroup within the rebalance timeout"  # also removes the members that did not send it
     ASSIGNMENT_NOT_STORED = "the assignment could not be stored"
+    TOPICS_CHANGED = "a topic was created, has grown, or was deleted"
     TOO_MANY_MEMBERS = "loaded with more members than the maximum size"
 
     # The join phase ends.
@@ -57,6 +62,11 @@ class Reason(StrEnum):
 
     # A rebalance ends.
     ASSIGNMENT_STORED = "the assignment is stored"
+
+    # The states of a group of the consumer protocol after Assigning.
+    TARGET_CHANGED = "there is a new target assignment"
+    ALL_HAVE_TARGET = "all members have the partitions of their targets"
+    LEFT_FOR_A_WHILE = "static member left for a while"
 
     # The group ends.
     DELETED = "group deleted"

@@ -16,7 +16,6 @@ from ..steps import Steps
 from .active_group import ActiveGroup
 from .change_of_kind import append_creation, handle_as
 from .deletion import delete_group
-from .kinds import KINDS
 from .offset_requests import commit, commit_in_transaction, delete_offsets, fetch
 from .requests import REQUESTS
 
@@ -50,7 +49,7 @@ def create_or_handle(active: ActiveGroup, request: GroupRequest, reply: ReplyTo 
     """The same for a request that may create the group, or turn an empty group of another kind into one of its own."""
     group = active.group
     creates = REQUESTS[type(request)].creates
-    if group.is_empty and group.type != creates and creates in KINDS:
+    if group.is_empty and group.type != creates:
         return _applied(active, handle_as(active, creates, request, reply))
     effects = active.effects
     answer = group.handle(request, reply, effects)

@@ -69,12 +69,14 @@ class FakeTopicsView:
     def __init__(self) -> None:
         self.version = 0
         self.counts = {"jobs": 3, "t": 3}
+        self.ids: dict[str, bytes] = {}  # where a test chooses them
 
     def names(self) -> Iterable[str]:
         return self.counts
 
     def topic_id(self, name: str) -> bytes | None:
-        return uuid.uuid5(uuid.NAMESPACE_URL, name).bytes if name in self.counts else None
+        made = uuid.uuid5(uuid.NAMESPACE_URL, name).bytes
+        return self.ids.get(name, made) if name in self.counts else None
 
     def partition_count(self, name: str) -> int | None:
         return self.counts.get(name)

@@ -271,10 +271,7 @@ class SearchWorld:
         state.target = TargetEpochValue(group[1], ASSIGNED_MS if group[2] else 0)
         for member_id, instance_id, subscription, epoch, previous, member_state, assigned, pending, target in members:
             current = (epoch, previous, member_state, assigned, pending)
-            state.members[member_id] = _member(member_id, instance_id, subscription, *current)
-            state.owners |= dict.fromkeys(SETS[assigned | pending], member_id)
-            if instance_id is not None:
-                state.static_members[instance_id] = member_id
+            state.set_member(_member(member_id, instance_id, subscription, *current))
             if target >= 0:
                 state.targets[member_id] = SETS[target]
         state.members_max = len(names)

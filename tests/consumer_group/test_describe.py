@@ -8,12 +8,13 @@ from callboard.actors.consumer_group.describe import describe
 from callboard.actors.consumer_group.messages import ConsumerGroupDescribed, DescribedConsumer
 from callboard.actors.consumer_group.records import ClassicMember, MemberRecord
 from callboard.actors.errors import ErrorCode
+from callboard.actors.steps import run_steps
 
 ASSIGNORS = ("uniform", "range")
 
 
 def described(world: World) -> ConsumerGroupDescribed:
-    return describe(world.state, ASSIGNORS)
+    return run_steps(describe(world.state, ASSIGNORS))
 
 
 def member(world: World, member_id: str) -> DescribedConsumer:

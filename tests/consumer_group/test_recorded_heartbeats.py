@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from consumer_group.actor_world import ActorWorld
 from consumer_group.group_world import GROUP, Topics, World
 
 from callboard.actors.consumer_group.checks import check_request
-from callboard.actors.consumer_group.messages import JOIN_EPOCH, ConsumerHeartbeat
+from callboard.actors.consumer_group.messages import JOIN_EPOCH, ConsumerHeartbeat, ConsumerHeartbeatReply
 from callboard.actors.errors import CoordinatorError, ErrorCode
 
 RECORDED: dict[str, Any] = json.loads(lzma.decompress(Path(__file__).with_name("heartbeats.json.xz").read_bytes()))
@@ -45,6 +46,27 @@ def answer(world: World, given: Values) -> Values:
     return {"member_epoch": reply.member_epoch, "heartbeat_interval_ms": reply.heartbeat_interval_ms} | told
 
 
+def answer_of_actor(world: ActorWorld, given: Values) -> Values:
+    """The same by the whole coordinator."""
+    fields = given | ({"topics": tuple(given["topics"])} if "topics" in given else {})
+    fields |= {"client_id": "cli"}
+    if fields.get("owned", "") is None:
+        del fields["owned"]
+    reply: ConsumerHeartbeatReply = world.beat(fields.pop("member_id"), fields.pop("member_epoch"), **fields).value
+    if reply.error:
+        return {"error": int(reply.error), "message": reply.message}
+    told = {} if reply.assigned is None else {"assigned": world.text(reply.assigned)}
+    return {"member_epoch": reply.member_epoch, "heartbeat_interval_ms": reply.heartbeat_interval_ms} | told
+
+
+def recorded_actor_world() -> ActorWorld:
+    world = ActorWorld()
+    topics: dict[str, tuple[str, int]] = RECORDED["topics"]
+    world.topics_view.counts = {name: count for name, (_, count) in topics.items()}
+    world.topics_view.ids = {name: bytes.fromhex(topic_id) for name, (topic_id, _) in topics.items()}
+    return world
+
+
 def refuse_without_group(world: World, fields: Values) -> None:
     """The group does not exist yet, which the coordinator would find out before it asks the group."""
     owned = world.partitions(fields.get("owned"))
@@ -61,6 +83,16 @@ def test_as_kafka(number: int) -> None:
         world = recorded_world()
         answers = [answer(world, given) for given, _ in sequence]
         assert answers == [expected for _, expected in sequence]
+
+
+@pytest.mark.parametrize("number", range(0, len(RECORDED["sequences"]), 25))
+def test_the_actor_answers_as_kafka(number: int) -> None:
+    for sequence in RECORDED["sequences"][number : number + 25]:
+        world = recorded_actor_world()
+        answers = [answer_of_actor(world, given) for given, _ in sequence]
+        assert answers == [expected for _, expected in sequence]
+        if GROUP in world.directory.groups:
+            assert world.restarted().described() == world.described(), "a restart loads what is described"
 
 
 def test_the_recording_has_what_can_happen() -> None:

@@ -1,0 +1,81 @@
+"""GroupDecisions: the environment of the decisions of one group, read when a decision needs it."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from collections.abc import Iterable, Mapping
+
+from ..assignors.server.base import ServerAssignor
+from ..group.environment import GroupEnvironment
+from ..ports import GroupConfigs, GroupSettings, Random, TopicsView
+
+
+class OwnSettings:
+    """The settings of all groups, with those of this one in their place (KIP-848, resource type GROUP)."""
+
+    __slots__ = ("_configs", "_group_id", "_settings")
+
+    def __init__(self, group_id: str, settings: GroupSettings, configs: GroupConfigs) -> None:
+        self._group_id = group_id
+        self._settings = settings
+        self._configs = configs
+
+    @property
+    def max_size(self) -> int:
+        return self._settings.group_consumer_max_size
+
+    @property
+    def session_timeout_ms(self) -> int:
+        return self._own("consumer.session.timeout.ms", self._settings.group_consumer_session_timeout_ms)
+
+    @property
+    def heartbeat_interval_ms(self) -> int:
+        return self._own("consumer.heartbeat.interval.ms", self._settings.group_consumer_heartbeat_interval_ms)
+
+    @property
+    def assignment_interval_ms(self) -> int:
+        return self._own("consumer.assignment.interval.ms", self._settings.group_consumer_assignment_interval_ms)
+
+    def _own(self, name: str, default: int) -> int:
+        return self._configs.overrides(self._group_id).get(name, default)
+
+
+class GroupDecisions:
+    """``DecisionEnvironment`` of one group."""
+
+    __slots__ = ("_environment", "settings", "topics")
+
+    def __init__(self, group_id: str, environment: GroupEnvironment) -> None:
+        self.settings = OwnSettings(group_id, environment.settings, environment.consumer_groups.configs)
+        self.topics: TopicsView = environment.topics
+        self._environment = environment
+
+    @property
+    def assignors(self) -> Mapping[str, ServerAssignor]:
+        return self._environment.consumer_groups.assignors
+
+    def metadata_hash(self, names: Iterable[str]) -> int:
+        return self._environment.consumer_groups.metadata_hash(self.topics, names)
+
+    def new_member_id(self) -> str:
+        return new_member_id(self._environment.random)
+
+    def refuses_new_members(self) -> bool:
+        """Whether the limit of memory is reached."""
+        return self._environment.memory_limit.refuses_new()
+
+    @property
+    def metadata_max(self) -> int:
+        return self._environment.settings.offset_metadata_max_bytes
+
+    @property
+    def wall_ms(self) -> int:
+        return self._environment.clock.wall_ms()
+
+
+def new_member_id(random: Random) -> str:
+    """A UUID as Kafka writes it: 22 characters of base64url that do not begin with "-"."""
+    while True:
+        text = urlsafe_b64encode(bytes.fromhex(random.uuid().replace("-", ""))).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text

@@ -1,0 +1,307 @@
+"""ConsumerGroup: one group of the consumer protocol (KIP-848), pure: a ``Group`` for its actor.
+
+The rules decide on ``soft``, the state with the entry in flight; ``DecisionQueue`` lets nothing else be decided
+meanwhile. ``durable`` is what the records in the log amount to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import chain
+from typing import Any
+
+from ..engine_ports import ReplyTo
+from ..error_reply import error_reply
+from ..errors import NO_ERROR, CoordinatorError, ErrorCode
+from ..group.deadlines import Deadlines, cancel_in_steps
+from ..group.decisions import Decided, DecisionQueue, DecisionsContext
+from ..group.effects import Effects
+from ..group.environment import GroupEnvironment
+from ..group.events import DEAD_NAME, Cause, GroupEvent, Kind, Reason
+from ..group.kind import OffsetExpiry
+from ..group.requests import refuse
+from ..memory import MEMBER_BYTES
+from ..messages import DeleteGroup, LeaveGroup, Left, OffsetCommit, OffsetDelete, OffsetFetch, TxnOffsetCommit
+from ..records import GroupType
+from ..steps import SHORT_WORK_ITEMS, run_steps
+from .decision_environment import GroupDecisions
+from .describe import describe
+from .heartbeat import handle_heartbeat
+from .leaving import leave_group
+from .messages import (
+    JOIN_EPOCH,
+    ConsumerHeartbeat,
+    ConsumerHeartbeatReply,
+    DescribeConsumerGroup,
+)
+from .notes import before, event_at, events_of, identify
+from .offsets import check_commit, check_fetch, check_txn_commit
+from .plan import Plan
+from .records import CONSUMER
+from .removal import rebalance_expired, session_expired
+from .requests import describe_absent, refused
+from .state import GroupPhase, GroupState
+from .timers import REBALANCE, SESSION, MemberTimers, RebalanceExpired, SessionExpired
+
+PARTITION_BYTES = 200
+"""A partition that a member has, in both states, with its target."""
+
+
+class ConsumerGroup:
+    """A group of the consumer protocol. Methods fill the ``effects`` that they get; none of them waits."""
+
+    def __init__(self, group_id: str, environment: GroupEnvironment) -> None:
+        self.group_id = group_id
+        self.soft = GroupState(group_id)
+        self.durable: GroupState | None = None
+        self.queue = DecisionQueue(self._decide)
+        self.decisions = GroupDecisions(group_id, environment)
+        self.timers = MemberTimers(environment.clock)
+        self.is_closed = False
+        self._environment = environment
+        self._events: list[GroupEvent] = []  # of the entry in flight
+        self._rebalances = 0  # of the entry in flight
+
+    @property
+    def type(self) -> GroupType:
+        return CONSUMER
+
+    @property
+    def state_name(self) -> str:
+        if self.is_closed:
+            return DEAD_NAME
+        return (GroupPhase.EMPTY if self.durable is None else self.durable.phase).value
+
+    @property
+    def protocol_type(self) -> str:
+        return "consumer"
+
+    @property
+    def content_bytes(self) -> int:
+        state = self.soft
+        return len(state.members) * MEMBER_BYTES + state.text_bytes + len(state.owners) * PARTITION_BYTES
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.soft.members or self.is_closed) and self.queue.is_idle
+
+    @property
+    def may_be_passivated(self) -> bool:
+        return self.is_empty
+
+    # Requests --------------------------------------------------------------------------------------------------------
+
+    def handle(self, request: Any, reply: ReplyTo | None, effects: Effects) -> Any:
+        handler = (CLOSED if self.is_closed else OPEN).get(type(request))
+        return refuse(request) if handler is None else handler(self, request, reply, effects)
+
+    def submit(self, request: Any, reply: ReplyTo | None, effects: Effects) -> Any:
+        return self.queue.submit(request, reply, effects)
+
+    # Decisions -------------------------------------------------------------------------------------------------------
+
+    def _decide(self, message: Any, effects: Effects) -> Decided | None:
+        plan = Plan()
+        try:
+            value = DECISIONS[type(message)](self, message, plan)
+        except CoordinatorError as error:  # only of heartbeats
+            return Decided(refused(error))
+        if plan.records:
+            self._replay(message, plan)
+        if plan.topics_version is not None:
+            self.soft.topics_version = plan.topics_version
+        self.timers.apply(plan, self.decisions.settings.session_timeout_ms, effects)
+        return Decided(value, plan.records)
+
+    def _replay(self, message: Any, plan: Plan) -> None:
+        earlier = before(self.soft, plan)
+        self.soft.replay_all(plan.records)
+        self._events += events_of(message, earlier, self.soft, self._environment.clock)
+        self._rebalances += plan.is_rebalance
+
+    # Records ---------------------------------------------------------------------------------------------------------
+
+    def load(self, value: GroupState, effects: Effects) -> None:
+        """Restore the group. The sessions of its members start again, and the time to give back partitions."""
+        self.durable, self.soft = value, value.copy()
+        clock = self._environment.clock
+        for member in value.members.values():
+            cause = Cause(Reason.LOADED, identify(member))
+            effects.events.append(event_at(clock, value, Kind.MEMBER_ADDED, cause, value.phase.value))
+        self._restore_timers(effects)
+
+    def _restore_timers(self, effects: Effects) -> None:
+        self.timers.restore(self.soft, self.decisions.settings.session_timeout_ms, effects)
+
+    def creation_record(self, _request: Any) -> None:
+        """Joining writes records."""
+
+    def appended(self, value: GroupState, _context: Any, effects: Effects) -> None:
+        self.durable = value
+        events = self._take_events()
+        effects.events += events
+        effects.counters.expired_sessions += sum(
+            event.kind is Kind.MEMBER_REMOVED and event.reason is Reason.SESSION_EXPIRED for event in events
+        )
+        effects.counters.rebalances += self._rebalances
+        self._rebalances = 0
+        self.queue.appended(effects)
+
+    def append_failed(self, context: DecisionsContext, error: ErrorCode, effects: Effects) -> None:
+        """The state is again what it was before the entry. Removals by a deadline are tried again soon."""
+        self.soft = GroupState(self.group_id) if self.durable is None else self.durable.copy()
+        self._take_events()
+        self._rebalances = 0
+        self._restore_timers(effects)
+        for cause, _ in context.decisions:
+            self.timers.retry(cause.message, effects)
+        self.queue.append_failed(error, effects)
+
+    def _take_events(self) -> list[GroupEvent]:
+        events, self._events = self._events, []
+        return events
+
+    # Time, offsets ---------------------------------------------------------------------------------------------------
+
+    def expired(self, name: Any, effects: Effects) -> None:
+        """Handle the alarm of a deadline. Raises UnknownDeadline."""
+        DEADLINES.fire(self, name, self._environment.clock.monotonic_ms(), effects)
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        return any(topic in member.about.topics for member in self.soft.members.values())
+
+    def offset_expiry(self) -> OffsetExpiry:
+        """Offsets of topics that no member subscribes to, in every state."""
+        members = self.soft.members.values()
+        return OffsetExpiry(-1, frozenset(chain.from_iterable(member.about.topics for member in members)))
+
+    # The end ---------------------------------------------------------------------------------------------------------
+
+    def close(self, error: ErrorCode, reason: Reason, effects: Effects) -> None:
+        """Reply to all requests that wait with ``error``, and enter Dead."""
+        deadlines = tuple(self.timers.all())
+        self.queue.refuse_all(error, effects)
+        effects.run(cancel_in_steps(deadlines, effects), len(deadlines))
+        self.is_closed = True
+        effects.events.append(
+            event_at(self._environment.clock, self.soft, Kind.STATE_CHANGED, Cause(reason), DEAD_NAME)
+        )
+
+
+# Requests ------------------------------------------------------------------------------------------------------------
+
+
+def _describe(group: ConsumerGroup, request: DescribeConsumerGroup, _reply: ReplyTo | None, _effects: Effects) -> Any:
+    """The description, or the work that makes it."""
+    state = group.durable
+    if state is None:
+        return describe_absent(request)
+    steps = describe(state, tuple(group.decisions.assignors))
+    return steps if len(state.members) > SHORT_WORK_ITEMS else run_steps(steps)
+
+
+def _commit(group: ConsumerGroup, request: OffsetCommit, _reply: ReplyTo | None, _effects: Effects) -> ErrorCode:
+    return check_commit(group.soft, request, group.decisions.topics, group.decisions.metadata_max)
+
+
+def _txn_commit(group: ConsumerGroup, request: TxnOffsetCommit, _reply: ReplyTo | None, _effects: Effects) -> ErrorCode:
+    return check_txn_commit(group.soft, request, group.decisions.topics, group.decisions.metadata_max)
+
+
+def _fetch(group: ConsumerGroup, request: OffsetFetch, _reply: ReplyTo | None, _effects: Effects) -> ErrorCode:
+    return check_fetch(group.durable or GroupState(group.group_id), request)
+
+
+def _delete(group: ConsumerGroup, _request: DeleteGroup, _reply: ReplyTo | None, _effects: Effects) -> ErrorCode:
+    """Not while a decision is on its way: it may fail, or a member may join."""
+    return NO_ERROR if group.is_empty else ErrorCode.NON_EMPTY_GROUP
+
+
+def _always(error: ErrorCode) -> Handler:
+    return lambda _group, _request, _reply, _effects: error
+
+
+def _refuse(_group: object, request: Any, _reply: ReplyTo | None, _effects: Effects) -> Any:
+    return error_reply(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+Handler = Callable[[ConsumerGroup, Any, ReplyTo | None, Effects], Any]
+
+OPEN: Mapping[type, Handler] = {
+    ConsumerHeartbeat: ConsumerGroup.submit,
+    LeaveGroup: ConsumerGroup.submit,
+    DescribeConsumerGroup: _describe,
+    OffsetCommit: _commit,
+    TxnOffsetCommit: _txn_commit,
+    OffsetFetch: _fetch,
+    OffsetDelete: _always(NO_ERROR),
+    DeleteGroup: _delete,
+}
+"""Requests of groups of this kind. They are the same in all states that are on the wire: the rules see no states."""
+
+
+CLOSED: Mapping[type, Handler] = {
+    ConsumerHeartbeat: _refuse,
+    LeaveGroup: _refuse,
+    DescribeConsumerGroup: _refuse,
+    OffsetCommit: _always(ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    TxnOffsetCommit: _always(ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    OffsetFetch: _always(NO_ERROR),  # a closed group still has its offsets
+    OffsetDelete: _always(ErrorCode.GROUP_ID_NOT_FOUND),
+    DeleteGroup: _always(ErrorCode.GROUP_ID_NOT_FOUND),
+}
+"""The same of a group that is Dead."""
+
+# Decisions -----------------------------------------------------------------------------------------------------------
+
+
+def _decide_heartbeat(group: ConsumerGroup, request: ConsumerHeartbeat, plan: Plan) -> ConsumerHeartbeatReply:
+    is_new = request.member_epoch == JOIN_EPOCH and request.member_id not in group.soft.members
+    if is_new and group.decisions.refuses_new_members():
+        return ConsumerHeartbeatReply(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return handle_heartbeat(group.soft, request, group.decisions, plan)
+
+
+def _decide_leave(group: ConsumerGroup, request: LeaveGroup, plan: Plan) -> Left:
+    return leave_group(group.soft, request, group.decisions, plan)
+
+
+def _decide_session(group: ConsumerGroup, expired: SessionExpired, plan: Plan) -> None:
+    """A heartbeat that has waited with it may have renewed the session."""
+    session = group.timers.sessions.get(expired.member_id)
+    if session is not None and session.due_ms is None:
+        session_expired(group.soft, expired.member_id, group.decisions, plan)
+
+
+def _decide_rebalance(group: ConsumerGroup, expired: RebalanceExpired, plan: Plan) -> None:
+    rebalance_expired(group.soft, expired.member_id, expired.member_epoch, group.decisions, plan)
+
+
+DECISIONS: Mapping[type, Callable[[ConsumerGroup, Any, Plan], Any]] = {
+    ConsumerHeartbeat: _decide_heartbeat,
+    LeaveGroup: _decide_leave,
+    SessionExpired: _decide_session,
+    RebalanceExpired: _decide_rebalance,
+}
+"""What decides about requests and about deadlines that have passed. Each returns the reply."""
+
+
+def _session_due(group: ConsumerGroup, member_id: str, effects: Effects) -> None:
+    group.queue.submit(SessionExpired(member_id), None, effects)
+
+
+def _rebalance_due(group: ConsumerGroup, member_id: str, effects: Effects) -> None:
+    member_epoch = group.timers.rebalances[member_id].member_epoch
+    group.queue.submit(RebalanceExpired(member_id, member_epoch), None, effects)
+
+
+DEADLINES: Deadlines[ConsumerGroup] = Deadlines()
+DEADLINES.add_per_member(
+    SESSION,
+    lambda group, member_id: group.timers.sessions.get(member_id),
+    lambda group: group.timers.all(),
+    _session_due,
+)
+DEADLINES.add_per_member(
+    REBALANCE, lambda group, member_id: group.timers.rebalance(member_id), lambda group: (), _rebalance_due
+)

@@ -1,0 +1,115 @@
+"""The events of a decision: members that come and go, and the states that the group passes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from ..engine_ports import Clock
+from ..group.events import Cause, GroupEvent, Kind, Reason, event_of, leave_cause
+from ..messages import LeaveGroup
+from .messages import LEAVE_STATIC_EPOCH, ConsumerHeartbeat
+from .plan import Plan
+from .records import MemberRecord
+from .state import GroupPhase, GroupState, Member
+from .timers import RebalanceExpired, SessionExpired
+
+
+class Identified(NamedTuple):
+    """The names of a member in an event."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+
+
+class Before(NamedTuple):
+    """What the events need of the state before the decision."""
+
+    phase: GroupPhase
+    epoch: int
+    removed: tuple[Member, ...]
+    added: tuple[Member, ...]
+
+
+def before(state: GroupState, plan: Plan) -> Before:
+    removed = tuple(state.members[member_id] for member_id in plan.removed if member_id in state.members)
+    gone = set(plan.removed)
+    added = {
+        record.member_id: Member(record.member_id, record.value)
+        for record in plan.records
+        if isinstance(record, MemberRecord)
+        and record.value is not None
+        and (record.member_id not in state.members or record.member_id in gone)
+    }
+    return Before(state.phase, state.epoch.epoch, removed, tuple(added.values()))
+
+
+def event_at(clock: Clock, state: GroupState, kind: Kind, cause: Cause, state_name: str) -> GroupEvent:
+    wall_ms, monotonic_ms = clock.wall_ms(), clock.monotonic_ms()
+    return event_of(kind, cause, state_name, state.epoch.epoch, wall_ms=wall_ms, monotonic_ms=monotonic_ms)
+
+
+def events_of(message: Any, earlier: Before, state: GroupState, clock: Clock) -> Iterator[GroupEvent]:
+    """``state``: after the decision about ``message``."""
+    phase = state.phase
+    removals = [_cause_of_removal(message, member, bool(earlier.added)) for member in earlier.removed]
+    reason = Reason.STATIC_MEMBER_REPLACED if earlier.removed else Reason.MEMBER_JOINED
+    additions = [Cause(reason, identify(member)) for member in earlier.added]
+    for cause in removals:
+        yield event_at(clock, state, Kind.MEMBER_REMOVED, cause, phase)
+    for cause in additions:
+        yield event_at(clock, state, Kind.MEMBER_ADDED, cause, phase)
+    cause = next(iter((*additions, *removals)), None) or _cause_of_change(message, state)
+    last = earlier.phase
+    if state.epoch.epoch != earlier.epoch and state.members:
+        last = GroupPhase.ASSIGNING
+        yield event_at(clock, state, Kind.STATE_CHANGED, cause, last)
+    if phase is not last:
+        yield event_at(
+            clock, state, Kind.STATE_CHANGED, cause._replace(reason=_REASONS.get(phase, cause.reason)), phase
+        )
+
+
+_REASONS = {
+    GroupPhase.EMPTY: Reason.NO_MEMBERS,
+    GroupPhase.RECONCILING: Reason.TARGET_CHANGED,
+    GroupPhase.STABLE: Reason.ALL_HAVE_TARGET,
+}
+
+
+def identify(member: Member) -> Identified:
+    about = member.about
+    return Identified(member.member_id, about.instance_id, about.client_id, about.client_host)
+
+
+def _cause_of_removal(message: Any, member: Member, is_replaced: bool) -> Cause:
+    identity = identify(member)
+    if is_replaced:
+        return Cause(Reason.STATIC_MEMBER_REPLACED, identity)
+    if isinstance(message, LeaveGroup):
+        return _cause_of_leaving(message, identity)
+    reason = {SessionExpired: Reason.SESSION_EXPIRED, RebalanceExpired: Reason.DID_NOT_REVOKE}.get(type(message))
+    return Cause(reason or Reason.MEMBER_LEFT, identity)
+
+
+def _cause_of_leaving(request: LeaveGroup, identity: Identified) -> Cause:
+    for leaving in request.members:
+        names_instance = (
+            leaving.group_instance_id is not None and leaving.group_instance_id == identity.group_instance_id
+        )
+        if leaving.member_id == identity.member_id or names_instance:
+            return leave_cause(leaving.member_id, leaving.reason, identity)
+    return Cause(Reason.ADMIN, identity)
+
+
+def _cause_of_change(message: Any, state: GroupState) -> Cause:
+    """No member comes or goes: the sender subscribes to other topics, or has given partitions back."""
+    if not isinstance(message, ConsumerHeartbeat) or message.member_id not in state.members:
+        return Cause(Reason.TOPICS_CHANGED)
+    identity = identify(state.members[message.member_id])
+    if message.member_epoch == LEAVE_STATIC_EPOCH:
+        return Cause(Reason.LEFT_FOR_A_WHILE, identity)
+    is_new_subscription = message.topics is not None or message.regex is not None
+    return Cause(Reason.SUBSCRIPTION_CHANGED if is_new_subscription else Reason.TOPICS_CHANGED, identity)

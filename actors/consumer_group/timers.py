@@ -1,0 +1,117 @@
+"""The deadlines of the members of one group: their sessions, and until when they have to give back partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ..engine_ports import Clock
+from ..group.effects import Deadline, Effects
+from .plan import Plan
+from .records import MemberState
+from .state import GroupState, Member
+
+SESSION = "session"
+REBALANCE = "rebalance"
+
+RETRY_MS = 500
+"""When a removal is tried again that could not be stored (Kafka's ``scheduleConsumerGroup...`` with a retry)."""
+
+
+class SessionExpired(NamedTuple):
+    """The session of a member has ended, unless it was renewed meanwhile."""
+
+    member_id: str
+
+
+class RebalanceExpired(NamedTuple):
+    """A member has not given back partitions in time, if it is still in this epoch."""
+
+    member_id: str
+    member_epoch: int
+
+
+class RebalanceTimer(NamedTuple):
+    """``member_epoch``: the epoch in which the member has to give back partitions."""
+
+    deadline: Deadline
+    member_epoch: int
+
+
+class MemberTimers:
+    """The deadlines, by member id. Their names are ("session", member id) and ("rebalance", member id)."""
+
+    __slots__ = ("_clock", "rebalances", "sessions")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.sessions: dict[str, Deadline] = {}
+        self.rebalances: dict[str, RebalanceTimer] = {}
+
+    def apply(self, plan: Plan, session_timeout_ms: int, effects: Effects) -> None:
+        """Do what a decision wants."""
+        for member_id in plan.removed:
+            self.remove(member_id, effects)
+        for member_id in plan.sessions:
+            self.set_session(member_id, session_timeout_ms, effects)
+        for member_id, wanted in plan.deadlines.items():
+            if wanted is None:
+                self._cancel_rebalance(member_id, effects)
+            else:
+                self.set_rebalance(member_id, wanted.timeout_ms, wanted.member_epoch, effects)
+
+    def set_session(self, member_id: str, in_ms: int, effects: Effects) -> None:
+        session = self.sessions.get(member_id)
+        if session is None:
+            session = self.sessions[member_id] = Deadline((SESSION, member_id))
+        session.set(self._clock.monotonic_ms() + in_ms, effects)
+
+    def set_rebalance(self, member_id: str, in_ms: int, member_epoch: int, effects: Effects) -> None:
+        timer = self.rebalances.get(member_id)
+        deadline = Deadline((REBALANCE, member_id)) if timer is None else timer.deadline
+        self.rebalances[member_id] = RebalanceTimer(deadline, member_epoch)
+        deadline.set(self._clock.monotonic_ms() + in_ms, effects)
+
+    def remove(self, member_id: str, effects: Effects) -> None:
+        session = self.sessions.pop(member_id, None)
+        if session is not None:
+            session.cancel(effects)
+        self._cancel_rebalance(member_id, effects)
+
+    def _cancel_rebalance(self, member_id: str, effects: Effects) -> None:
+        timer = self.rebalances.pop(member_id, None)
+        if timer is not None:
+            timer.deadline.cancel(effects)
+
+    def restore(self, state: GroupState, session_timeout_ms: int, effects: Effects) -> None:
+        """Set the deadlines that the members of a loaded group need, or of one whose last decisions are void.
+
+        Others stay. One that has passed waits for its decision.
+        """
+        for member_id in self.sessions.keys() - state.members.keys():
+            self.remove(member_id, effects)
+        for member_id, member in state.members.items():
+            if member_id not in self.sessions:
+                self.set_session(member_id, session_timeout_ms, effects)
+            self._restore_rebalance(member, effects)
+
+    def _restore_rebalance(self, member: Member, effects: Effects) -> None:
+        current, timer = member.current, self.rebalances.get(member.member_id)
+        if current.state is not MemberState.UNREVOKED_PARTITIONS:
+            self._cancel_rebalance(member.member_id, effects)
+        elif timer is None or timer.member_epoch != current.member_epoch:
+            self.set_rebalance(member.member_id, member.about.rebalance_timeout_ms, current.member_epoch, effects)
+
+    def retry(self, message: object, effects: Effects) -> None:
+        """A decision could not be stored. If it was about a deadline, that comes again soon."""
+        if isinstance(message, SessionExpired) and message.member_id in self.sessions:
+            self.set_session(message.member_id, RETRY_MS, effects)
+        elif isinstance(message, RebalanceExpired) and message.member_id in self.rebalances:
+            self.set_rebalance(message.member_id, RETRY_MS, message.member_epoch, effects)
+
+    def rebalance(self, member_id: str) -> Deadline | None:
+        timer = self.rebalances.get(member_id)
+        return None if timer is None else timer.deadline
+
+    def all(self) -> Iterable[Deadline]:
+        return (*self.sessions.values(), *(timer.deadline for timer in self.rebalances.values()))
