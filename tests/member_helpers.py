@@ -34,7 +34,7 @@ from callboard.runtime.member.channel import Channel, ChannelLost, Connector
 from callboard.runtime.member.local import LocalConnector
 from callboard.runtime.member.member import Member
 from callboard.runtime.member.shards import Assignment
-from callboard.runtime.node.environment import MEMORY, in_memory
+from callboard.runtime.node.environment import MEMORY, WorkClocks, in_memory
 from callboard.runtime.node.node import Node
 from callboard.runtime.settings.table import Options, Settings
 from callboard.runtime.testing.simulation.loop import LoopClock, VirtualLoop
@@ -274,7 +274,7 @@ async def start_node(settings: Settings, **changes: Any) -> Node:
     loop = asyncio.get_running_loop()
     environment = in_memory()
     if isinstance(loop, VirtualLoop):
-        environment = replace(environment, clock=LoopClock(loop), log_clock=loop.time)
+        environment = replace(environment, clock=LoopClock(loop), work_clocks=WorkClocks(loop.time))
     return await Node.open(settings, Options(data=MEMORY), replace(environment, **changes))
 
 

@@ -23,7 +23,7 @@ from callboard.runtime.log.partition_counts import PartitionCounts
 from callboard.runtime.member.channel import ChannelLost
 from callboard.runtime.member.local import LocalConnector
 from callboard.runtime.member.member import Member
-from callboard.runtime.node.environment import MEMORY, in_memory
+from callboard.runtime.node.environment import MEMORY, WorkClocks, in_memory
 from callboard.runtime.node.node import Node
 from callboard.runtime.settings.address import Address
 from callboard.runtime.settings.listeners import PLAINTEXT
@@ -77,7 +77,8 @@ class SimulatedWorker:
         )
         part.attach(connection.ownership)
         self._source = connection.ownership
-        memory = replace(in_memory(), clock=LoopClock(self.loop), log_clock=self.loop.time, cluster=connection)
+        clocks = WorkClocks(self.loop.time)
+        memory = replace(in_memory(), clock=LoopClock(self.loop), work_clocks=clocks, cluster=connection)
         local.node = self._node = await Node.open(SETTINGS, Options(data=MEMORY), memory)
         await part.wait_until_joined()
         async with asyncio.TaskGroup() as tasks:

@@ -14,6 +14,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import typer
@@ -21,6 +22,7 @@ import typer
 from ..common import logs
 from ..common.errors import StartError
 from ..common.printing import print_error, print_line
+from ..disk.disk import Disk
 from ..node.connection_limit import raise_limit
 from ..node.listening import NO_SOCKETS, Sockets, bind, bind_health, listening_addresses
 from ..settings.listeners import format_listeners
@@ -116,7 +118,7 @@ async def serve_until_signal(
     for number in STOP_SIGNALS:
         loop.add_signal_handler(number, on_signal, number, stopping)
     loop.add_signal_handler(STATS_SIGNAL, show_stats, serving)
-    environment = cluster_environment(settings, options, listening_sockets, serving.refuse)
+    environment = server_environment(settings, options, listening_sockets, serving.refuse)
     with serving_health(serving, watch_socket, loop, options.metrics_lag):
         node = await node_class.open(settings, options, environment, listening_sockets, on_folder_lost=stopping.set)
         serving.node = node
@@ -151,15 +153,22 @@ async def serve_until_stopped(node: Node, address: str, stopping: asyncio.Event)
     await node.stop()
 
 
-def cluster_environment(
+def server_environment(
     settings: Settings, options: Options, listening_sockets: Sockets, on_refused: Callable[[Exception], None]
-) -> Environment | None:
-    """The environment of a node in a cluster; None for one that is alone, which imports nothing of clusters."""
+) -> Environment:
+    """The environment of a node, with the assignors of installed packages. Raises StartError.
+
+    For a node that is alone nothing of clusters is imported.
+    """
+    from ..node.environment import Environment
+    from ..node.server_assignors import installed_assignors
+
+    assignors = installed_assignors()
     if not options.cluster.url:
-        return None
+        return Environment(disk=Disk(options.file_mode), assignors=assignors)
     from ..embed.cluster_environment import connect
 
-    return connect(settings, options, listening_sockets, on_refused)
+    return replace(connect(settings, options, listening_sockets, on_refused), assignors=assignors)
 
 
 @contextmanager

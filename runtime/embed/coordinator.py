@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack, get_args
 from weakref import WeakSet
 
+from ...actors.assignors.base import AssignFunction
 from ..common.errors import StartError
 from ..disk.disk import FILE_MODE, Disk
 from ..node.environment import MEMORY, Environment, in_memory
@@ -83,11 +84,14 @@ class Coordinator(AsyncCoordinator):
         cluster: str | None = None,
         node_name: str = "",
         observer: bool = False,
+        assignors: Mapping[str, AssignFunction] | None = None,
         **settings: float | bool | str,
     ) -> None:
         cluster_options = make_cluster_options(cluster, node_name, observer)
         if observer:
-            check_observer(data=data, listen=listen, advertised=advertised, topics=topics, **settings)
+            check_observer(
+                data=data, listen=listen, advertised=advertised, topics=topics, assignors=assignors, **settings
+            )
         elif cluster and listen is None:
             listen = FREE_PORT
         options = replace(
@@ -97,6 +101,8 @@ class Coordinator(AsyncCoordinator):
             cluster=cluster_options,
         )
         environment = environment or (in_memory() if data is None else Environment(disk=Disk(options.file_mode)))
+        if assignors:
+            environment = replace(environment, assignors=_checked(assignors))
         self._embedded = EmbeddedNode(
             config.load_settings({**self.DEFAULTS, **settings}),
             options,
@@ -121,12 +127,14 @@ class Coordinator(AsyncCoordinator):
         cluster: str | None = None,
         node_name: str = "",
         observer: bool = False,
+        assignors: Mapping[str, AssignFunction] | None = None,
         **settings: float | bool | str,
     ) -> ThreadCoordinator:
         """The same on a thread of its own, for a program without an event loop: ``with Coordinator.in_thread(...)``."""
         options: dict[str, Any] = {"advertised": advertised, "sync": sync, "topics": topics, "environment": environment}
         options["unsafe_settings"] = unsafe_settings
         options |= {"file_mode": file_mode, "cluster": cluster, "node_name": node_name, "observer": observer}
+        options["assignors"] = assignors
         return ThreadCoordinator(Coordinator(data, listen, **options | settings))
 
     # Start and stop --------------------------------------------------------------------------------------------------
@@ -308,6 +316,16 @@ def _options(
         topics=tuple(config.check_topic(name, partitions) for name, partitions in topics.items()),
         file_mode=parse_file_mode(file_mode),
     )
+
+
+def _checked(assignors: Mapping[str, AssignFunction]) -> dict[str, AssignFunction]:
+    from ..node.server_assignors import check_assignor
+
+    if not isinstance(assignors, Mapping):
+        raise StartError(f"bad assignors {assignors!r}: expected functions by name, as in {{'by-rack': by_rack}}")
+    for name, function in assignors.items():
+        check_assignor(name, function)
+    return dict(assignors)
 
 
 def _check_text(name: str, value: object, expected: str) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pykka
 
 from ...actors.base import ActorRef, Echo
+from ...actors.consumer_group.environment import ConsumerGroupPorts
 from ...actors.coordinator.actor import CoordinatorActor
 from ...actors.coordinator.directory import Directory
 from ...actors.engine_ports import ReplyTo
@@ -24,6 +25,7 @@ from ..engine.system import System
 from ..topics.view import CatalogueView
 from .data import NodeData
 from .environment import Environment
+from .server_assignors import make_server_assignors
 
 if TYPE_CHECKING:
     from ..disk.file_work import FileWork
@@ -98,12 +100,23 @@ def start_actors(
     timer = system.start_timer(lambda callback: when_read(partial(_after_requests, groups, callback)))
     writer = system.spawn(OffsetWriterActor, data.log, clock, data.ownership.refused)
     topics = CatalogueView(data.topics)
-    system.spawn(CoordinatorActor, groups, clock, environment.random, settings, timer, writer, topics)
+    system.spawn(
+        *(CoordinatorActor, groups, clock, environment.random, settings, timer, writer, topics),
+        _consumer_group_ports(data, environment),
+    )
     peers = None if environment.cluster is None else environment.cluster.peers
     transaction_environment = TransactionEnvironment(settings, clock, timer, writer, groups, data.topics, peers)
     table = TransactionTable(data.folder.transactions_partitions)
     transactions = system.spawn(TransactionsActor, transaction_environment, table)
     return NodeActors(system, writer, groups, transactions, table, peers)
+
+
+def _consumer_group_ports(data: NodeData, environment: Environment) -> ConsumerGroupPorts:
+    """Raises StartError for an assignor that is not known or cannot be used."""
+    named = data.configs.settings.group_consumer_assignors
+    return ConsumerGroupPorts(
+        make_server_assignors(environment.assignors, named, in_background=environment.allows_workers)
+    )
 
 
 def _after_requests(groups: Directory, callback: Callable[[], None]) -> None:

@@ -170,7 +170,7 @@ def _make_store(
         checkpoint_bytes=environment.checkpoints.journal_bytes,
         checkpoint_interval_ms=environment.checkpoints.interval_ms,
         disk=environment.disk,
-        clock=environment.log_clock,
+        clock=environment.work_clocks.log_s,
         threads=environment.threads(),
         new_salt=lambda: random_salt(lambda: UUID(environment.random.uuid())),
         lock=folder.lock if environment.disk.is_real else None,

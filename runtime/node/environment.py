@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import time
 from asyncio import AbstractEventLoop
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...actors.assignors.base import AssignFunction
 from ...actors.engine_ports import Clock
 from ...actors.group.event_log import GroupObserver
 from ...actors.ports import Random
@@ -41,27 +42,33 @@ class CheckpointTriggers(NamedTuple):
     interval_ms: int = 60_000
 
 
+class WorkClocks(NamedTuple):
+    """``log_s``: monotonic, for the log's intervals. ``slice_ns``: measures how long work has held the event loop."""
+
+    log_s: Callable[[], float] = time.monotonic
+    slice_ns: Callable[[], int] = time.perf_counter_ns
+
+
 @dataclass(frozen=True)
 class Environment:
     """The node's connections to the outside.
 
     ``threads``: creates the threads of the log. ``dispatcher``: creates the dispatcher of the actors, for a loop.
-    ``log_clock``: monotonic seconds, for the log's intervals. ``slice_clock_ns``: measures how long a request has held
-    the event loop. ``allows_workers``: whether the node may use other threads and processes, for blocking work, to load
-    large logs and to compact; else all work is done on the loop, and nothing is compacted. ``load``: loads the log in
-    the background, instead of subprocesses. ``store``: creates a store of the log instead of local files, and the
-    ownership of its partitions. ``cluster``: the cluster that the node belongs to, which has both. ``checkpoints``:
-    when the journal is checkpointed. ``group_observer`` is notified of the events of all groups. ``authorizer`` decides
-    what clients may do. ``when_read``, in a simulation without sockets: calls back once all input of clients that is
-    there now has been read.
+    ``work_clocks``: for the node's own work. ``allows_workers``: whether the node may use other threads and processes,
+    for blocking work, to load large logs and to compact; else all work is done on the loop, and nothing is compacted.
+    ``load``: loads the log in the background, instead of subprocesses. ``store``: creates a store of the log instead of
+    local files, and the ownership of its partitions. ``cluster``: the cluster that the node belongs to, which has both.
+    ``checkpoints``: when the journal is checkpointed. ``group_observer`` is notified of the events of all groups.
+    ``authorizer`` decides what clients may do. ``assignors``: functions that assign partitions in groups of the
+    consumer protocol, by name, besides Kafka's. ``when_read``, in a simulation without sockets: calls back once all
+    input of clients that is there now has been read.
     """
 
     disk: Disk = field(default_factory=Disk)
     clock: Clock = field(default_factory=SystemClock)
     random: Random = field(default_factory=SystemRandom)
     threads: Callable[[], Threads] = OwnThreads
-    log_clock: Callable[[], float] = time.monotonic
-    slice_clock_ns: Callable[[], int] = time.perf_counter_ns
+    work_clocks: WorkClocks = field(default_factory=WorkClocks)
     dispatcher: Callable[[AbstractEventLoop], Dispatcher] = LoopDispatcher
     allows_workers: bool = True
     load: Callable[[Sequence[LoadJob], PieceHandler], Awaitable[None]] | None = None
@@ -70,6 +77,7 @@ class Environment:
     checkpoints: CheckpointTriggers = field(default_factory=CheckpointTriggers)
     group_observer: GroupObserver | None = None
     authorizer: Authorizer = field(default_factory=AllowAll)
+    assignors: Mapping[str, AssignFunction] = field(default_factory=dict)
     when_read: WhenRead | None = None
 
     @property

@@ -335,7 +335,7 @@ def _make_services(
         topic_admin=_topic_admin(options, data, actors, environment),
         load_sink=loading.sink,
         response_queue=ResponseQueue(call_soon),
-        slices=Slices(call_soon, environment.slice_clock_ns, data.configs.settings.max_sliced_requests),
+        slices=Slices(call_soon, environment.work_clocks.slice_ns, data.configs.settings.max_sliced_requests),
         routes=_routes(environment),
         interceptor=interceptor,
     )

@@ -13,30 +13,45 @@ from importlib.metadata import EntryPoint, entry_points
 
 from ...actors.assignors.base import AssignFunction
 from ...actors.assignors.server.base import ServerAssignor
-from ...actors.assignors.server.function import ServerFunction
 from ...actors.assignors.server.table import SERVER_ASSIGNORS
 from ..common.errors import StartError
+from ..settings.rows import list_items
+from .assignor_thread import as_server_assignor
 
 ENTRY_POINTS = "callboard.assignors"
 
 
-def make_server_assignors(functions: Mapping[str, AssignFunction]) -> dict[str, ServerAssignor]:
-    """Kafka's assignors and these. The first is the default. Raises ValueError for a name that cannot be used."""
-    assignors = dict(SERVER_ASSIGNORS)
+def make_server_assignors(
+    functions: Mapping[str, AssignFunction], named: str, *, in_background: bool
+) -> dict[str, ServerAssignor]:
+    """Those that ``named`` lists, and then the other functions. The first is the default.
+
+    ``named``: the setting ``group_consumer_assignors``. ``in_background``: whether functions run in threads. Raises
+    StartError for a name that is not known or cannot be used.
+    """
+    known = dict(SERVER_ASSIGNORS)
     for name, function in functions.items():
-        _check(name, function)
-        assignors[name] = ServerFunction(name, function)
-    return assignors
+        check_assignor(name, function)
+        known[name] = as_server_assignor(name, function, in_background=in_background)
+    names = list_items(named)
+    for name in names:
+        if name not in known:
+            raise StartError(
+                f"bad value {named!r} for setting 'group_consumer_assignors': there is no assignor {name!r}; expected"
+                f" names of {', '.join(known)}"
+            )
+    return {name: known[name] for name in dict.fromkeys((*names, *functions))}
 
 
-def _check(name: object, function: object) -> None:
-    if not isinstance(name, str) or not name.strip() or name in SERVER_ASSIGNORS:
-        raise ValueError(
-            f"an assignor cannot have the name {name!r}; expected a text that is not empty and not one of Kafka's"
-            f" assignors ({', '.join(SERVER_ASSIGNORS)})"
+def check_assignor(name: object, function: object) -> None:
+    """Raise StartError for a name or a function that cannot be used."""
+    if not isinstance(name, str) or name != name.strip() or not name or "," in name or name in SERVER_ASSIGNORS:
+        raise StartError(
+            f"an assignor cannot have the name {name!r}; expected a text that is not empty, without commas and without"
+            f" spaces around it, and not one of Kafka's assignors ({', '.join(SERVER_ASSIGNORS)})"
         )
     if not callable(function):
-        raise ValueError(f"assignor {name!r}: {function!r} is not callable; expected f(partitions, members)")
+        raise StartError(f"assignor {name!r}: {function!r} is not callable; expected f(partitions, members)")
 
 
 def installed_assignors() -> dict[str, AssignFunction]:
@@ -59,7 +74,7 @@ def load_entry_points(points: Iterable[EntryPoint]) -> dict[str, AssignFunction]
 def _load(point: EntryPoint) -> AssignFunction:
     try:
         function: AssignFunction = point.load()
-        _check(point.name, function)
+        check_assignor(point.name, function)
     except Exception as error:
         raise StartError(
             f"the assignor of {_described(point)} cannot be used: {type(error).__name__}: {error}; repair or uninstall"

@@ -60,7 +60,7 @@ async def _repeat(
 
 async def run_in_slices(steps: Steps[None], calls: BlockingCalls, environment: Environment) -> None:
     """Run steps, in slices of the loop's thread between the work of others, and their blocking calls."""
-    clock_ns = environment.slice_clock_ns
+    clock_ns = environment.work_clocks.slice_ns
     while True:
         deadline_ns = clock_ns() + SLICE_NS
         try:

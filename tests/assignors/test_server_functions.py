@@ -7,12 +7,21 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from callboard.actors.assignors.base import MemberSubscription
-from callboard.actors.assignors.server.base import AssignmentFailed, GroupMember, GroupToAssign, Topic
+from callboard.actors.assignors.base import AssignFunction, MemberSubscription
+from callboard.actors.assignors.server.base import (
+    AssignmentFailed,
+    GroupMember,
+    GroupToAssign,
+    ServerAssignor,
+    Topic,
+)
 from callboard.actors.assignors.server.function import ServerFunction
 from callboard.actors.errors import ErrorCode
+from callboard.runtime.cli.serve import server_environment
 from callboard.runtime.common.errors import StartError
+from callboard.runtime.node import server_assignors
 from callboard.runtime.node.server_assignors import ENTRY_POINTS, load_entry_points, make_server_assignors
+from callboard.runtime.settings.table import Options, Settings
 
 T, U, GONE = b"t" * 16, b"u" * 16, b"g" * 16
 TOPICS = {"t": Topic(T, 2), "u": Topic(U, 1)}
@@ -76,21 +85,41 @@ def test_a_function_that_raises_is_named() -> None:
         ServerFunction("mine", function).assign(GROUP)
 
 
+def make(functions: Mapping[str, AssignFunction], named: str = "uniform,range") -> dict[str, ServerAssignor]:
+    return make_server_assignors(functions, named, in_background=False)
+
+
 def test_kafkas_assignors_come_first() -> None:
-    assignors = make_server_assignors({"mine": all_to_owner})
+    assignors = make({"mine": all_to_owner})
     assert list(assignors) == ["uniform", "range", "mine"]
     assert {name: assignor.name for name, assignor in assignors.items()} == {name: name for name in assignors}
 
 
-@pytest.mark.parametrize("name", ["uniform", "", " ", 5])
+@pytest.mark.parametrize(
+    ("named", "names"),
+    [
+        ("range", ["range", "mine"]),
+        ("mine, uniform", ["mine", "uniform"]),
+    ],
+)
+def test_the_setting_says_which_assignor_is_the_default(named: str, names: list[str]) -> None:
+    assert list(make({"mine": all_to_owner}, named)) == names
+
+
+def test_a_setting_with_an_unknown_assignor_is_refused() -> None:
+    with pytest.raises(StartError, match="there is no assignor 'other'; expected names of uniform, range, mine"):
+        make({"mine": all_to_owner}, "uniform,other")
+
+
+@pytest.mark.parametrize("name", ["uniform", "", " ", "a,b", " mine", 5])
 def test_a_name_that_cannot_be_used(name: str) -> None:
-    with pytest.raises(ValueError, match=f"cannot have the name {name!r}; expected a text"):
-        make_server_assignors({name: all_to_owner})
+    with pytest.raises(StartError, match=f"cannot have the name {name!r}; expected a text"):
+        make({name: all_to_owner})
 
 
 def test_a_function_that_cannot_be_called() -> None:
-    with pytest.raises(ValueError, match="assignor 'mine': 5 is not callable"):
-        make_server_assignors({"mine": 5})  # type: ignore[dict-item]
+    with pytest.raises(StartError, match="assignor 'mine': 5 is not callable"):
+        make({"mine": 5})  # type: ignore[dict-item]
 
 
 def entry_point(name: str, value: str) -> EntryPoint:
@@ -107,13 +136,20 @@ def test_entry_points_are_loaded() -> None:
     [
         ("mine", "no_such_module:f", "mine = no_such_module:f cannot be used: ModuleNotFoundError"),
         ("mine", "json:no_such_function", "mine = json:no_such_function cannot be used: AttributeError"),
-        ("mine", "json:__name__", "cannot be used: ValueError: assignor 'mine': 'json' is not callable"),
-        ("range", "json:dumps", "cannot be used: ValueError: an assignor cannot have the name 'range'"),
+        ("mine", "json:__name__", "cannot be used: StartError: assignor 'mine': 'json' is not callable"),
+        ("range", "json:dumps", "cannot be used: StartError: an assignor cannot have the name 'range'"),
     ],
 )
 def test_an_entry_point_that_cannot_be_used_is_named(name: str, value: str, problem: str) -> None:
     with pytest.raises(StartError, match=problem):
         load_entry_points([entry_point(name, value)])
+
+
+def test_a_server_has_the_assignors_of_installed_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = [entry_point("mine", f"{__name__}:all_to_owner")]
+    monkeypatch.setattr(server_assignors, "entry_points", lambda group: points if group == ENTRY_POINTS else [])
+    environment = server_environment(Settings(), Options(), {}, lambda _error: None)
+    assert environment.assignors == {"mine": all_to_owner}
 
 
 def test_two_entry_points_with_one_name() -> None:

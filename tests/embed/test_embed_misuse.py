@@ -28,6 +28,28 @@ def test_coordinator_argument_of_wrong_type_raises_error_with_its_name(options: 
         callboard.Coordinator(**options)
 
 
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"assignors": {"range": max}}, "an assignor cannot have the name 'range'"),
+        ({"assignors": {"mine": 5}}, "assignor 'mine': 5 is not callable"),
+        ({"assignors": ["mine"]}, r"bad assignors \['mine'\]: expected functions by name"),
+        ({"assignors": {"mine": max}, "cluster": "memory://c", "observer": True}, "an observer .* has no assignors"),
+    ],
+)
+def test_assignors_that_cannot_be_used_are_refused(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(callboard.StartError, match=problem):
+        callboard.Coordinator(**options)
+
+
+@async_test
+async def test_setting_with_an_unknown_assignor_is_refused_at_the_start() -> None:
+    options: Any = {"assignors": {"mine": max}, "group_consumer_assignors": "uniform,min"}
+    coordinator = callboard.Coordinator(**options)
+    with pytest.raises(callboard.StartError, match="no assignor 'min'; expected names of uniform, range, mine"):
+        await coordinator.start()
+
+
 @async_test
 async def test_restart_with_an_unknown_end_raises_value_error() -> None:
     async with callboard.Coordinator() as coordinator:

@@ -11,7 +11,7 @@ from peers.wire import Plain, decode
 from transaction_api_helpers import TX, begin_with_record, init_producer_id
 from work_counter import WorkCounter, _one_step_a_turn, endless_clock
 
-from callboard.runtime.node.environment import Environment
+from callboard.runtime.node.environment import Environment, WorkClocks
 
 __all__ = ["_one_step_a_turn"]
 
@@ -112,7 +112,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 @async_test
 async def test_work_between_two_turns_does_not_grow_with_the_request(tmp_path: Path, case: Case) -> None:
-    environment = Environment(slice_clock_ns=endless_clock())
+    environment = Environment(work_clocks=WorkClocks(slice_ns=endless_clock()))
     async with running_node(tmp_path, {"sync": "none"}, environment=environment) as harness:
         warm = MemoryClient(harness.node)  # loads the API, creates the group and fills caches
         data = frame(case.api, case.version, **case.values)
@@ -129,7 +129,7 @@ async def test_work_between_two_turns_does_not_grow_with_the_request(tmp_path: P
 @pytest.mark.parametrize("topics", [1, ITEMS // 2])
 @async_test
 async def test_transaction_with_many_partitions_is_described_in_pieces(tmp_path: Path, topics: int) -> None:
-    environment = Environment(slice_clock_ns=endless_clock())
+    environment = Environment(work_clocks=WorkClocks(slice_ns=endless_clock()))
     async with running_node(tmp_path, {"sync": "none"}, environment=environment) as harness:
         client = await harness.connect()
         await begin_with_record(client, b"x", await init_producer_id(client))

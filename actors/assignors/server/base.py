@@ -21,6 +21,10 @@ class AssignmentFailed(CoordinatorError):
         super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, message)
 
 
+class AssignmentPending(Exception):
+    """The assignor still works: ask again, with the next heartbeat of any member. Until then the old target counts."""
+
+
 class Topic(NamedTuple):
     """A topic that exists."""
 
@@ -52,6 +56,7 @@ class GroupToAssign(NamedTuple):
     topics: Mapping[str, Topic]
     members: Sequence[GroupMember]
     is_homogeneous: bool
+    group_id: str = ""
 
     @classmethod
     def of_names(cls, topics: Mapping[str, Topic], members: Sequence[GroupMember]) -> GroupToAssign:
@@ -71,4 +76,4 @@ class ServerAssignor(Protocol):
     def name(self) -> str: ...
 
     def assign(self, group: GroupToAssign) -> TargetAssignment:
-        """The target assignment of all members. Raises AssignmentFailed."""
+        """The target assignment of all members. Raises AssignmentFailed and AssignmentPending."""

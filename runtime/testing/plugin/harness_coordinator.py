@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+from ....actors.assignors.base import AssignFunction
 from ...embed.coordinator import Coordinator
 from ...embed.lifecycle import EndMode
 from ...embed.results import GroupDescription
@@ -32,10 +33,16 @@ class HarnessCoordinator(Coordinator):
     """See ``Coordinator``; it listens, on a free port, unless ``listen=None``.
 
     ``clock``: ``await clock.advance(45)``. ``faults``: injects faults. ``timeline``: the recorded events.
-    New groups do not wait for more members before their first rebalance, unless the settings say so.
+    New groups do not wait for more members before their first rebalance, and groups of the consumer protocol not for
+    their assignment interval, unless the settings say so.
     """
 
-    DEFAULTS: ClassVar[Mapping[str, float | bool | str]] = {"group_initial_rebalance_delay_ms": 0}
+    DEFAULTS: ClassVar[Mapping[str, float | bool | str]] = {
+        "group_initial_rebalance_delay_ms": 0,
+        "group_consumer_assignment_interval_ms": 0,
+        "group_consumer_min_session_timeout_ms": 1,
+        "group_consumer_min_heartbeat_interval_ms": 1,
+    }
     """All other defaults are those of ``callboard serve``, since programs under test are written for Kafka."""
 
     def __init__(
@@ -48,6 +55,7 @@ class HarnessCoordinator(Coordinator):
         topics: Mapping[str, int] | None = None,
         environment: Environment | None = None,
         unsafe_settings: bool = True,
+        assignors: Mapping[str, AssignFunction] | None = None,
         **settings: float | bool | str,
     ) -> None:
         self._harness = Harness()
@@ -63,6 +71,7 @@ class HarnessCoordinator(Coordinator):
             topics=topics,
             environment=environment,
             unsafe_settings=unsafe_settings,
+            assignors=assignors,
             **other_settings,
         )
         self.interceptor = self._harness.interceptor

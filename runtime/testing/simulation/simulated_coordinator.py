@@ -41,7 +41,7 @@ from ...log.folder import DataFolder
 from ...log.pieces import LoadJob, PieceHandler
 from ...log.store import LogStore, Ownership
 from ...member.channel import ChannelLost
-from ...node.environment import CheckpointTriggers, Environment
+from ...node.environment import CheckpointTriggers, Environment, WorkClocks
 from ...node.node import Node
 from ...settings.table import Options, Settings, Sync
 from ...topics.store import NewTopic
@@ -276,8 +276,7 @@ class SimulatedCoordinator:
             clock=self.clock,
             random=DrawnIds(random.Random(self._draw.random())),
             threads=lambda: LoopThreads(self._loop, random.Random(self._draw.random()), on_power_loss),
-            log_clock=self._loop.time,
-            slice_clock_ns=itertools.count(step=SLICE_CLOCK_STEP_NS).__next__,
+            work_clocks=WorkClocks(self._loop.time, itertools.count(step=SLICE_CLOCK_STEP_NS).__next__),
             dispatcher=lambda _loop: SeededDispatcher(self._loop, random.Random(self._draw.random()), on_power_loss),
             allows_workers=False,
             load=self._load_in_background

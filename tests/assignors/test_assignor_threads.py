@@ -1,0 +1,159 @@
+"""Functions as assignors run in a thread, one group after the other, and their errors are logged once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from callboard.actors.assignors.base import MemberSubscription, TopicPartition
+from callboard.actors.assignors.server.base import (
+    AssignmentFailed,
+    AssignmentPending,
+    GroupMember,
+    GroupToAssign,
+    Topic,
+)
+from callboard.actors.assignors.server.function import ServerFunction
+from callboard.runtime.node.assignor_thread import JOBS_MAX, BackgroundAssignor, as_server_assignor
+
+T = b"t" * 16
+TARGET = {"a": {T: [0, 1]}}
+FOREVER_S = 60.0
+
+Shares = dict[str, list[TopicPartition]]
+
+
+def group(group_id: str = "g", partitions: int = 2) -> GroupToAssign:
+    return GroupToAssign({"t": Topic(T, partitions)}, [GroupMember("a", ["t"])], True, group_id)
+
+
+def all_to_first(partitions: Mapping[str, int], members: Sequence[MemberSubscription]) -> Shares:
+    return {members[0].member_id: [("t", number) for number in range(partitions["t"])]}
+
+
+class Gate:
+    """A function that works until it is released. ``calls``: the partitions of each call."""
+
+    def __init__(self) -> None:
+        self.calls: list[int] = []
+        self.entered = threading.Semaphore(0)
+        self._released = threading.Semaphore(0)
+
+    def release(self) -> None:
+        self._released.release()
+
+    def __call__(self, partitions: Mapping[str, int], members: Sequence[MemberSubscription]) -> Shares:
+        self.calls.append(partitions["t"])
+        self.entered.release()
+        assert self._released.acquire(timeout=FOREVER_S)
+        return all_to_first(partitions, members)
+
+
+def background(function: object, wait_s: float = 0, name: str = "mine") -> BackgroundAssignor:
+    return BackgroundAssignor(ServerFunction(name, function), wait_s)  # type: ignore[arg-type]
+
+
+def wait_for_last(assignor: BackgroundAssignor) -> None:
+    assert assignor._last is not None and assignor._last.done.wait(FOREVER_S)
+
+
+def test_a_fast_function_answers_at_once() -> None:
+    assert background(all_to_first, FOREVER_S).assign(group()) == TARGET
+
+
+def test_a_slow_function_runs_once_and_is_asked_for_again() -> None:
+    gate = Gate()
+    assignor = background(gate)
+    for _ in range(3):
+        with pytest.raises(AssignmentPending):
+            assignor.assign(group())
+    gate.release()
+    wait_for_last(assignor)
+    assert assignor.assign(group()) == TARGET
+    assert gate.calls == [2]
+
+
+def test_the_result_for_a_group_that_has_changed_is_not_used() -> None:
+    gate = Gate()
+    assignor = background(gate)
+    for partitions in (2, 3, 4):
+        with pytest.raises(AssignmentPending):
+            assignor.assign(group(partitions=partitions))
+        if partitions == 2:
+            assert gate.entered.acquire(timeout=FOREVER_S)
+    gate.release()
+    gate.release()
+    wait_for_last(assignor)
+    assert assignor.assign(group(partitions=4)) == {"a": {T: [0, 1, 2, 3]}}
+    assert gate.calls == [2, 4], "the one in between was never begun"
+
+
+def test_groups_are_assigned_one_after_the_other_without_waiting() -> None:
+    """The event loop waits for a function only if the thread has nothing else to do."""
+    gate = Gate()
+    assignor = background(gate)
+    with pytest.raises(AssignmentPending):
+        assignor.assign(group("g"))
+    assignor._wait_s = FOREVER_S
+    with pytest.raises(AssignmentPending):
+        assignor.assign(group("h"))
+    assert gate.entered.acquire(timeout=FOREVER_S)
+    assert len(gate.calls) == 1
+    gate.release()
+    gate.release()
+    wait_for_last(assignor)
+    assert [assignor.assign(group(name)) for name in "gh"] == [TARGET] * 2
+
+
+def test_assignments_that_nobody_asks_for_are_dropped() -> None:
+    assignor = background(all_to_first)
+    for number in range(JOBS_MAX + 5):
+        try:
+            assignor.assign(group(f"g{number}"))
+        except AssignmentPending:
+            continue
+    assert len(assignor._jobs) <= JOBS_MAX
+
+
+@pytest.mark.parametrize("error", [ValueError("no rack"), SystemExit("no rack")])
+def test_an_error_is_raised_to_the_group_and_the_thread_goes_on(error: BaseException) -> None:
+    def function(partitions: Mapping[str, int], members: Sequence[MemberSubscription]) -> Shares:
+        if partitions["t"] == 2:
+            raise error
+        return all_to_first(partitions, members)
+
+    assignor = background(function, FOREVER_S)
+    with pytest.raises(AssignmentFailed, match=f"assignor mine failed: {type(error).__name__}: no rack"):
+        assignor.assign(group())
+    assert assignor.assign(group(partitions=1)) == {"a": {T: [0]}}
+
+
+def test_the_thread_ends_with_the_assignor() -> None:
+    assignor = background(all_to_first, FOREVER_S, "short-lived")
+    assignor.assign(group())
+    [thread] = [each for each in threading.enumerate() if each.name == "callboard-assignor-short-lived"]
+    assert thread.daemon
+    del assignor
+    thread.join(FOREVER_S)
+    assert not thread.is_alive()
+
+
+def test_an_error_is_logged_once_with_the_function(caplog: pytest.LogCaptureFixture) -> None:
+    problems = ["no rack", "no rack", "no zone"]
+
+    def by_rack(partitions: Mapping[str, int], members: Sequence[MemberSubscription]) -> Shares:
+        if problems:
+            raise KeyError(problems.pop(0))
+        return all_to_first(partitions, members)
+
+    assignor = as_server_assignor("mine", by_rack, in_background=False)
+    for _ in range(3):
+        with pytest.raises(AssignmentFailed):
+            assignor.assign(group())
+    assert assignor.assign(group()) == TARGET
+    first, second = (record.getMessage() for record in caplog.records)
+    assert "an assignor has failed" in first and "by_rack" in first and "no rack" in first
+    assert "no zone" in second
+    assert "KeyError" in caplog.text
