@@ -5,24 +5,28 @@ The groups of four libraries go through one scenario at the same time, because m
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cluster.cluster_server_helpers import ClusterServer, cluster_of, wait_until_balanced
+from cluster.loading_node import loading_node
 from cluster.probe import TOPIC
 from command_helpers import command
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from callboard.runtime.cli.groups import commands
+from callboard.runtime.settings.address import Address as ListenAddress
 
 from .cluster_groups import CommittedOffsets, Group, JavaGroup, PeerGroup, fetch_committed, has_advanced, name_on
+from .counted_consumer import CountedConsumer, Rate
 from .group_clients import PARTITIONS, PATIENT_SESSION_TIMEOUT_MS, GroupClients, wait_until_partitions_are_shared
 from .java import JAVA, JavaConsumer
 from .waiting import wait_until
@@ -31,6 +35,8 @@ from .wire import Wire
 MEMBERS = {"confluent": 2, "aiokafka": 1, "kafka_python": 1}
 JAVA_MEMBERS = 2
 DEADLINE_S = 120.0
+REQUESTS_PER_S_MAX = 50.0
+"""A client that does not wait sends thousands."""
 ASSIGNOR = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
 
 
@@ -215,3 +221,43 @@ def test_clients_go_on_when_nodes_die_leave_and_start_again(scenario: Scenario, 
         start_again(server, servers)
         scenario.advance()
     assert scenario.rebalances() == rebalances
+
+
+# Requests without a coordinator: librdkafka waits between them ------------------------------------------------------
+
+
+def test_librdkafka_waits_between_requests_while_its_coordinator_is_dead(servers: list[ClusterServer]) -> None:
+    """First it finds the dead node, which refuses connections, then nobody (error 15), then the next one."""
+    owner = servers[2]
+    with CountedConsumer(bootstrap(servers), name_on(owner.address, "counted"), TOPIC).running() as consumer:
+        wait_for_commits(consumer, 1)
+        owner.send(signal.SIGKILL)
+        rate = Rate(consumer)
+        wait_for_commits(consumer, consumer.commits + 2)  # the first of them may have been sent before
+        assert rate.read() < REQUESTS_PER_S_MAX, consumer.requests
+        assert consumer.requests["FindCoordinator"] > 1
+    start_again(owner, servers)
+
+
+def test_librdkafka_waits_between_requests_while_its_coordinator_loads(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with loading_node(tmp_path) as (address, gate):
+            loop = asyncio.get_running_loop()
+            await asyncio.to_thread(join_slowly, address, lambda: loop.call_soon_threadsafe(gate.set))
+
+    asyncio.run(run())
+
+
+def join_slowly(address: ListenAddress, load: Callable[[], object]) -> None:
+    """A consumer gets error 14 until the partition is loaded."""
+    with CountedConsumer(f"{address.host}:{address.port}", "group", TOPIC).running() as consumer:
+        rate = Rate(consumer)
+        wait_until(lambda: consumer.requests["JoinGroup"], lambda joins: joins > 1, "the consumer to try again")
+        assert rate.read() < REQUESTS_PER_S_MAX, consumer.requests
+        assert not consumer.is_assigned.is_set()
+        load()
+        wait_for_commits(consumer, 1)
+
+
+def wait_for_commits(consumer: CountedConsumer, count: int) -> None:
+    wait_until(lambda: consumer.commits, lambda commits: commits >= count, f"{count} commits")
