@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ..common.logs import get_logger
 from .keys import alive_key
-from .session_environment import BEATS_PER_TTL, SessionEnvironment
+from .session_environment import BEATS_PER_TTL, LOOKS_PER_TTL, SessionEnvironment
 from .store import Store, StoreUnavailable
 from .wal import confirm_alive
 
@@ -32,6 +32,17 @@ class Lease:
     @property
     def left_s(self) -> float:
         return self.until_s - self._environment.now()
+
+    async def begin(self) -> None:
+        """Write the first sign of life. On a slow machine the lease may have ended by then. Raises Fenced."""
+        while True:
+            try:
+                await self.renew()
+            except StoreUnavailable as error:
+                log.warning("waiting for the store", reason=str(error))
+                await self._environment.sleep(self._environment.ttl_s / LOOKS_PER_TTL)
+            else:
+                return
 
     async def renew(self) -> None:
         """Write one sign of life, then look for the tombstone. Raises Fenced if there is one."""

@@ -5,21 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+GAP_TTLS = 0.25
+"""The time between two looks counts as silence up to this part of a TTL. More than the usual pause between looks."""
+
 
 class Sign(NamedTuple):
-    """A counter, and when it was first seen, in seconds of this node's clock."""
+    """A counter, when it was first seen, and for how long it has not changed since, in seconds of this node's clock."""
 
     counter: bytes | None
     seen_s: float
+    silence_s: float = 0.0
 
 
 class Liveness:
-    """Times are this node's own, so clocks of nodes need not agree."""
+    """Times are this node's own, so clocks of nodes need not agree.
+
+    A stall of this node or of the store proves nothing about the others, so a long time between two looks counts as a
+    short one. It does count: a node that is slow all the time must notice a death, too.
+    """
 
     def __init__(self, ttl_s: float) -> None:
         self._ttl_s = ttl_s
         self._signs: dict[str, Sign] = {}
-        self._looked_s: float | None = None
+        self._asked_s: float | None = None
         self._silent: frozenset[str] = frozenset()
 
     def is_silent(self, session: str) -> bool:
@@ -27,25 +35,21 @@ class Liveness:
         return session in self._silent
 
     def look(self, counters: Mapping[str, bytes | None], asked_s: float, answered_s: float) -> dict[str, bytes | None]:
-        """The sessions that are dead, with the counter that has not changed for a TTL. ``counters``: of all others.
-
-        If this node has not looked for half a TTL, the store or the node itself was stalled, so a silence proves
-        nothing: all times count anew.
-        """
-        if self._looked_s is None or asked_s - self._looked_s > self._ttl_s / 2:
-            self._signs.clear()
-        self._looked_s = answered_s
-        for session in self._signs.keys() - counters.keys():
-            del self._signs[session]
-        silences_s = {
-            session: self._silence_s(session, counter, asked_s, answered_s) for session, counter in counters.items()
+        """The sessions that are dead, with the counter that has not changed for a TTL. ``counters``: of all others."""
+        since_s = asked_s if self._asked_s is None else self._asked_s
+        self._asked_s = asked_s
+        self._signs = {
+            session: self._next_sign(session, counter, since_s, asked_s, answered_s)
+            for session, counter in counters.items()
         }
-        self._silent = frozenset(name for name, silence_s in silences_s.items() if silence_s >= self._ttl_s / 2)
-        return {name: counters[name] for name, silence_s in silences_s.items() if silence_s >= self._ttl_s}
+        self._silent = frozenset(name for name, sign in self._signs.items() if sign.silence_s >= self._ttl_s / 2)
+        return {name: sign.counter for name, sign in self._signs.items() if sign.silence_s >= self._ttl_s}
 
-    def _silence_s(self, session: str, counter: bytes | None, asked_s: float, answered_s: float) -> float:
+    def _next_sign(
+        self, session: str, counter: bytes | None, since_s: float, asked_s: float, answered_s: float
+    ) -> Sign:
         sign = self._signs.get(session)
         if sign is None or sign.counter != counter:
-            self._signs[session] = Sign(counter, answered_s)
-            return 0.0
-        return asked_s - sign.seen_s
+            return Sign(counter, answered_s)
+        gap_s = min(asked_s - max(since_s, sign.seen_s), GAP_TTLS * self._ttl_s)
+        return sign._replace(silence_s=sign.silence_s + max(gap_s, 0.0))

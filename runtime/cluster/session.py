@@ -116,12 +116,7 @@ class Session:
         """Take part from now on. Raises Fenced if it was declared dead before it had joined."""
         if isinstance(self._store.impatient, Reconnecting):
             self._store.impatient.on_connected = self._continuity().check
-        while not self.lease.is_valid:
-            try:
-                await self.lease.renew()
-            except StoreUnavailable as error:
-                log.warning("waiting for the store", reason=str(error))
-                await self._environment.sleep(self._environment.ttl_s / LOOKS_PER_TTL)
+        await self.lease.begin()
         identity = self._identity
         predecessors = await self._end_predecessors()
 

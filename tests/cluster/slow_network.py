@@ -11,10 +11,14 @@ CHUNK_BYTES = 65536
 
 
 class SlowNetwork:
-    """A proxy in front of a server on this machine. Its attributes may change at any time."""
+    """A proxy in front of a server on this machine. Its attributes may change at any time.
+
+    ``accepted``: how many connections there were.
+    """
 
     def __init__(self, server_port: int) -> None:
         self.port = 0
+        self.accepted = 0
         self.loses_answers = False
         """Cut a connection when the server answers; the server has done what it was asked."""
         self.loses_requests = False
@@ -40,6 +44,7 @@ class SlowNetwork:
             await asyncio.gather(*self._links, return_exceptions=True)
 
     def _accept(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        self.accepted += 1
         link = asyncio.create_task(self._link(client, to_client))
         self._links.add(link)
         link.add_done_callback(self._links.discard)

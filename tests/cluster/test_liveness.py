@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 from callboard.runtime.cluster.liveness import Liveness
 
 TTL_S = 1.0
@@ -26,6 +28,39 @@ def test_nothing_is_concluded_after_a_pause_of_the_looker() -> None:
     assert liveness.look({"a": b"7"}, 0.0, 0.01) == {}
     assert liveness.look({"a": b"7"}, 5.0, 5.01) == {}
     assert liveness.look({"a": b"7"}, 5.4, 5.41) == {}
+
+
+def test_looker_that_is_always_slow_notices_a_death() -> None:
+    """Each of its looks comes so late that it proves little, but not nothing."""
+    liveness = Liveness(TTL_S)
+    looks = [liveness.look({"a": b"7"}, step * 0.8, step * 0.8 + 0.01) for step in range(6)]
+    assert looks[:4] == [{}] * 4
+    assert looks[5] == {"a": b"7"}
+
+
+def test_slow_answer_of_the_store_makes_nobody_dead() -> None:
+    """The others may have waited as long for theirs, and show a sign as soon as it answers."""
+    liveness = Liveness(TTL_S)
+    liveness.look({"a": b"7"}, 0.0, 0.01)
+    liveness.look({"a": b"7"}, 0.1, 3.0)
+    assert liveness.look({"a": b"7"}, 3.1, 3.11) == {}
+    assert not liveness.is_silent("a")
+    assert liveness.look({"a": b"8"}, 3.2, 3.21) == {}
+
+
+def test_death_is_never_concluded_before_a_ttl() -> None:
+    """Leases depend on it, however the looks and their answers come."""
+    draw = random.Random(1)
+    for _ in range(200):
+        liveness, now_s, seen_s = Liveness(TTL_S), 0.0, None
+        while True:
+            asked_s = now_s + draw.expovariate(5)
+            now_s = asked_s + draw.expovariate(5)
+            is_dead = bool(liveness.look({"a": b"7"}, asked_s, now_s))
+            seen_s = now_s if seen_s is None else seen_s
+            if is_dead:
+                assert asked_s - seen_s >= TTL_S
+                break
 
 
 def test_session_without_a_sign_dies_too() -> None:

@@ -19,6 +19,7 @@ from callboard.runtime.common.errors import StartError
 from .engine_cases import skip_or_fail
 from .pgbouncer import PgBouncer, missing_pgbouncer
 from .postgres_server import GUARDED_PASSWORD, GUARDED_USER, HOST, PostgresServer, free_port
+from .slow_network import SlowNetwork
 
 KEYS = count(1)
 SHORT_S = 0.3
@@ -180,6 +181,27 @@ def test_crash_of_the_server_is_an_outage_and_the_same_store_goes_on(postgres: P
         await store.wait_for_change(0)
 
     run(postgres.url(), body)
+
+
+def test_slow_server_is_not_asked_for_a_session_with_each_wait(postgres: PostgresServer) -> None:
+    """Opening one takes several requests, and so longer than a wait. Each attempt would be given up, for ever."""
+
+    async def body() -> None:
+        async with SlowNetwork(postgres.port).running() as network:
+            network.delay_s = SHORT_S
+            store = PostgresStore(postgres.url(port=network.port), "n1")
+            try:
+                for _ in range(20):
+                    await store.wait_for_change(SHORT_S / 4)
+                assert network.accepted == 1
+                await store.wait_for_change(DEADLINE_S)  # until it listens
+                waiting = asyncio.create_task(store.wait_for_change(DEADLINE_S))
+                await store.announce_change()
+                await asyncio.wait_for(waiting, DEADLINE_S / 2)
+            finally:
+                await store.close()
+
+    asyncio.run(body())
 
 
 def test_refusal_names_the_server_and_its_answer(postgres: PostgresServer, database: str) -> None:

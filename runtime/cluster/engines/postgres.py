@@ -20,6 +20,7 @@ from ...common.errors import StartError
 from ..continuity import Check
 from ..store import check_key
 from .operations import Operations
+from .postgres_listener import Listener
 from .postgres_session import CHANNEL, Rows, Session, Sessions, SessionSource
 
 LIMIT_S = 5.0
@@ -97,12 +98,10 @@ class PostgresStore:
     def __init__(self, url: str, client: str, limit_s: float = LIMIT_S, patience_s: float = PATIENCE_S) -> None:
         self.on_connected: Check | None = None
         source = SessionSource(url, f"callboard:{client}", limit_s, self._check_session)
-        self._source = source
         self._operations = Operations("PostgreSQL", limit_s)
         self._creates = Sessions(source, SESSIONS_FOR_CREATES)
         self._others = Sessions(source, OTHER_SESSIONS)
-        self._listener: Session | None = None
-        self._changed = asyncio.Event()
+        self._listener = Listener(lambda: self._operations.run("opening of a session", source.open()))
         self._limit_s = limit_s
         self._patience_s = patience_s
 
@@ -136,14 +135,13 @@ class PostgresStore:
         await self._operations.run("announcement", self._others.fetch(ANNOUNCE))
 
     async def wait_for_change(self, timeout_s: float) -> None:
-        await self._operations.run("wait", self._wait_for_change(timeout_s), timeout_s + self._limit_s)
+        await self._operations.run("wait", self._listener.wait(timeout_s), timeout_s + self._limit_s)
 
     async def close(self) -> None:
         await self._operations.close()
         self._creates.close()
         self._others.close()
-        if self._listener is not None:
-            self._listener.drop()
+        await self._listener.close()
 
     async def _create(self, key: str, value: bytes) -> Rows:
         creating = asyncio.ensure_future(self._creates.fetch(CREATE, key, value))
@@ -162,17 +160,3 @@ class PostgresStore:
     async def _check_session(self, session: Session) -> None:
         if self.on_connected is not None:
             await self.on_connected(SessionReader(session))
-
-    async def _wait_for_change(self, timeout_s: float) -> None:
-        """Behind a pooler there are no notifications; then this is a pause. The first call misses no change: it returns
-        as soon as the next ones are heard."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                if self._listener is None or self._listener.is_closed:
-                    self._listener = await self._source.open()
-                    await self._listener.listen(self._changed.set)
-                    self._changed.set()
-                await self._changed.wait()
-        except TimeoutError:
-            pass
-        self._changed.clear()
