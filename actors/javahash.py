@@ -21,7 +21,9 @@ def java_hash(text: str) -> int:
     >>> java_hash("my-group")
     -1906497762
     """
-    units = memoryview(text.encode(_UTF_16, "surrogatepass")).cast("H")
+    units: bytes | memoryview = (
+        text.encode() if text.isascii() else memoryview(text.encode(_UTF_16, "surrogatepass")).cast("H")
+    )
     rest = len(units) % _CHUNK
     value: int = sum(map(mul, units[:rest], _POWERS[_CHUNK - rest :])) & _INT_BITS
     for start in range(rest, len(units), _CHUNK):

@@ -90,8 +90,11 @@ class PackedGroups(dict[str, bytes]):
         self[group_id] = packed
 
     def put_all(self, groups: Mapping[str, bytes]) -> None:
-        for group_id, packed in groups.items():
-            self.put(group_id, packed)
+        """As ``put``, in a tenth of the time for many groups: a takeover brings hundreds of thousands."""
+        self._memory.packed_bytes += _size_of_all(groups)
+        if not self.keys().isdisjoint(groups):
+            self._memory.packed_bytes -= _size_of_all({name: self[name] for name in groups if name in self})
+        self.update(groups)
 
     def take(self, group_id: str) -> bytes:
         """Remove and return a group."""
@@ -101,12 +104,16 @@ class PackedGroups(dict[str, bytes]):
 
     def take_all(self) -> None:
         """Remove all groups."""
-        self._memory.packed_bytes -= sum(_packed_size(group_id, packed) for group_id, packed in self.items())
+        self._memory.packed_bytes -= _size_of_all(self)
         self.clear()
 
 
 def _packed_size(group_id: str, packed: bytes) -> int:
     return PACKED_GROUP_BYTES + len(group_id) + len(packed)
+
+
+def _size_of_all(groups: Mapping[str, bytes]) -> int:
+    return PACKED_GROUP_BYTES * len(groups) + sum(map(len, groups)) + sum(map(len, groups.values()))
 
 
 class MemorySample(NamedTuple):

@@ -291,13 +291,10 @@ def pack(kind: GroupKind, value: Any, topics: PackedTopics) -> bytes:
     else:
         protocol_type, fields = kind.protocol_type(value).encode("utf-8", "surrogatepass"), kind.pack(value)
         since_ms = kind.offsets_age_from_ms(value)
-    head = _HEAD.pack(*_oldest_ms(topics, since_ms), len(group_type), len(protocol_type))
-    content = (fields, [], _chunks(topics)) if _is_long(topics) else (fields, topics, [])
-    return b"%b%b%b%b" % (head, group_type, protocol_type, marshal.dumps(content))
-
-
-def _is_long(topics: PackedTopics) -> bool:
-    return sum(len(offsets) for _topic, offsets in topics) > CHUNK_OFFSETS
+    oldest_ms, expire_ms, count = _times_and_count(topics, since_ms)
+    head = _HEAD.pack(oldest_ms, expire_ms, len(group_type), len(protocol_type))
+    content = (fields, [], _chunks(topics)) if count > CHUNK_OFFSETS else (fields, topics, [])
+    return head + group_type + protocol_type + marshal.dumps(content)
 
 
 def _chunks(topics: PackedTopics) -> list[bytes]:
@@ -319,19 +316,26 @@ def _chunks(topics: PackedTopics) -> list[bytes]:
     return chunks[::-1]
 
 
-def _oldest_ms(topics: PackedTopics, since_ms: int) -> tuple[int, int]:
-    """Times for ``packed_may_have_expired``, by the rules of ``expiry.find_expired`` for a group without members."""
+def _times_and_count(topics: PackedTopics, since_ms: int) -> tuple[int, int, int]:
+    """Times for ``packed_may_have_expired``, by the rules of ``expiry.find_expired`` for a group without members.
+
+    And the number of offsets.
+    """
     if not topics:
-        return -1, -1  # the group itself is deleted
+        return -1, -1, 0  # the group itself is deleted
     oldest_ms = expire_ms = _NEVER
+    count = 0
     for _topic, offsets in topics:
-        for offset in offsets:
-            commit_ms, expires_ms = offset[4:]
+        count += len(offsets)
+        for _partition, _offset, _epoch, _metadata, commit_ms, expires_ms in offsets:
             if expires_ms != -1:
-                expire_ms = min(expire_ms, expires_ms)
-            elif (begin_ms := commit_ms if since_ms == -1 else since_ms) < oldest_ms:
-                oldest_ms = begin_ms
-    return oldest_ms, expire_ms
+                if expires_ms < expire_ms:
+                    expire_ms = expires_ms
+            elif since_ms != -1:
+                oldest_ms = min(oldest_ms, since_ms)
+            elif commit_ms < oldest_ms:
+                oldest_ms = commit_ms
+    return oldest_ms, expire_ms, count
 
 
 def packed_types(packed: bytes) -> tuple[GroupType, str]:
