@@ -17,7 +17,7 @@ from ..log.rounds import Round, RoundEncoder, failed_outcomes
 from ..log.stats import LogStats
 from .cluster_node import ClusterNode
 from .content import Superseded
-from .load_queue import LoadQueue
+from .content_loader import ContentLoader
 from .session import Session
 from .store import StoreRefused
 from .wal import Fenced
@@ -38,11 +38,13 @@ class ClusterLog:
 
     has_local_files = False
 
-    def __init__(self, node: ClusterNode, counts: PartitionCounts, max_message_bytes: int, queue: LoadQueue) -> None:
+    def __init__(
+        self, node: ClusterNode, counts: PartitionCounts, max_message_bytes: int, loader: ContentLoader
+    ) -> None:
         self.counts = counts
         self.begin_load: BeginLoad = _nothing
         self._node = node
-        self._queue = queue
+        self._loader = loader
         self._end_offsets = [0] * sum(counts)
         self._encoder = RoundEncoder(self._end_offsets, max_message_bytes, DURABILITY)
         self._accepting: dict[int, int] = {}  # epochs by partition
@@ -136,7 +138,7 @@ class ClusterLog:
             manifest = await session.log.load(job.partition, job.epoch)
             self._end_offsets[job.partition] = manifest.end
             self._accepting[job.partition] = job.epoch
-            await self._queue.load(job, manifest, take)
+            await self._loader.load(job, manifest, take)
         except Fenced as error:
             session.fence(str(error))
         except Superseded as error:

@@ -15,8 +15,8 @@ from ..topics.admin import SharedTopicLimits, TopicAdmin
 from ..topics.catalogue import TopicCatalogue
 from .cluster_log import ClusterLog
 from .cluster_node import ClusterNode
+from .content_loader import ContentLoader
 from .known_file import KnownFile
-from .load_queue import LoadQueue
 from .node_gate import NodeGate
 from .node_peers import NodePeers
 from .offset_cleanups import DeleteOffsets
@@ -77,7 +77,7 @@ class ClusterConnection:
         self._make_cleaner = make_cleaner
         self.ownership = ClusterNode(store, self._environment, identity, counts, on_failed)
         self.ownership.known_file = known_file
-        self.log = ClusterLog(self.ownership, counts, max_message_bytes, LoadQueue(store, scratch))
+        self.log = ClusterLog(self.ownership, counts, max_message_bytes, ContentLoader(store, scratch))
         self.view = RegisterView(self.ownership, addresses)
         self.peers = NodePeers(self.ownership, self.view, self._environment.ttl_s, inter_broker_listener)
         self._twins = TwinWatch(self.ownership, self._environment.ttl_s)

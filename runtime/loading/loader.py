@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from ...actors.group.offsets import GroupData
 from ...actors.records import (
@@ -108,12 +108,26 @@ async def load_in_subprocesses(jobs: Iterable[LoadJob], take: PieceHandler) -> N
     The largest jobs come first, so that all subprocesses end at about the same time. Cancelling ends the subprocesses.
     """
     waiting = deque(sorted(jobs, key=lambda job: (not job.is_transactions, -job.log_bytes)))
-    processes = min(_processors(), len(waiting))
+    processes = min(processors(), len(waiting))
     if is_numpy_worthwhile(waiting, processes):
         waiting = deque(job._replace(fast=True) for job in waiting)
     async with asyncio.TaskGroup() as group:
         for _ in range(processes):
-            group.create_task(_LoadWorker(take).work(waiting))
+            group.create_task(_work(waiting, take))
+
+
+async def _work(waiting: deque[LoadJob], take: PieceHandler) -> None:
+    async with LoadWorker() as worker:
+        while waiting:
+            job = waiting.popleft()
+            await pass_on(job, await worker.pieces(job), take)
+
+
+async def pass_on(job: LoadJob, pieces: Iterable[LoadPiece], take: PieceHandler) -> None:
+    """Pass pieces to ``take``, with a turn of the loop after each, so that it handles requests in between."""
+    for piece in pieces:
+        take(job, piece)
+        await asyncio.sleep(0)
 
 
 def is_numpy_worthwhile(jobs: Iterable[LoadJob], processes: int) -> bool:
@@ -141,34 +155,32 @@ async def _run_in_thread(job: LoadJob) -> list[LoadPiece]:
         disk.is_stopped = True
 
 
-def _processors() -> int:
+def processors() -> int:
     """The number of processors that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
-class _LoadWorker:
-    """One child process. Runs its jobs in a thread if the child cannot start or ends early."""
+class LoadWorker:
+    """One child process, in ``async with``. Runs its jobs in a thread if the child cannot start or ends early."""
 
-    def __init__(self, take: PieceHandler) -> None:
-        self._take = take
+    def __init__(self) -> None:
         self._child: ChildProcess | None = None
 
-    async def work(self, waiting: deque[LoadJob]) -> None:
+    async def __aenter__(self) -> Self:
         try:
             await self._start()
-            while waiting:
-                job = waiting.popleft()
-                pieces = None if self._child is None else await self._run_in_child(self._child, job)
-                if pieces is None:
-                    pieces = await _run_in_thread(job)
-                await self._pass_on(job, pieces)
-        finally:
+        except BaseException:
             await self._stop()
+            raise
+        return self
 
-    async def _pass_on(self, job: LoadJob, pieces: list[LoadPiece]) -> None:
-        for piece in pieces:
-            self._take(job, piece)
-            await asyncio.sleep(0)  # so that the loop handles requests in between
+    async def __aexit__(self, *_: object) -> None:
+        await self._stop()
+
+    async def pieces(self, job: LoadJob) -> list[LoadPiece]:
+        """All pieces of a job."""
+        pieces = None if self._child is None else await self._run_in_child(self._child, job)
+        return await _run_in_thread(job) if pieces is None else pieces
 
     async def _start(self) -> None:
         child = ChildProcess(CHILD_FUNCTION)

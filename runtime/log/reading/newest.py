@@ -250,14 +250,15 @@ class NewestFirstLoader:
                 if key[:2] != _GROUP_KEY or at >= len(data) or not self._store_empty_group(data, key, at):
                     self._store_any(columns, index)
                 continue
-            topic_at = 4 + int.from_bytes(key[2:4])
+            topic_at = 4 + (key[2] << 8 | key[3]) if len(key) > 3 else 2
             partition_end = partition_ends.get(key[topic_at:])
             size = data[at]
             if partition_end is None or size != _COMMON_VALUE_BYTES * 2 or at + _COMMON_VALUE_BYTES >= ends[index]:
                 self._store_any(columns, index)
                 continue
             version, offset, leader_epoch, metadata_bytes, commit_timestamp_ms = unpack_value(data, at + 1)
-            group = groups.get(key[2:topic_at]) or self._new_group(key[2:topic_at])
+            group_key = key[2:topic_at]
+            group = groups.get(group_key) or self._new_group(group_key)
             if version != _COMMON_VALUE_VERSION or metadata_bytes or group is None:
                 self._store_any(columns, index)
                 continue
@@ -395,7 +396,8 @@ class NewestFirstLoader:
         }
         while self._groups:
             _, group = self._groups.popitem()
-            self._finish_group(group, pending.pop(group.name, {}), packed_groups, unpacked_groups)
+            offsets = pending.pop(group.name, None) if pending else None
+            self._finish_group(group, offsets or {}, packed_groups, unpacked_groups)
         for group_id, offsets in pending.items():
             self._finish_group(GroupRecords(group_id), offsets, packed_groups, unpacked_groups)
         ends = {(row.topic, row.partition): row.end for row in self._partition_ends.values() if row.end >= 0}
@@ -411,7 +413,7 @@ class NewestFirstLoader:
         packed_groups: dict[str, bytes],
         unpacked_groups: dict[str, GroupData],
     ) -> None:
-        quarantine = self.report.quarantined.get(group.name)
+        quarantine = self.report.quarantined.get(group.name) if self.report.quarantined else None
         if quarantine is not None:
             self.report.quarantined[group.name] = quarantine._replace(group_type=group.type or quarantine.group_type)
             return
