@@ -149,18 +149,26 @@ def _consumer_settings(options: SimpleNamespace) -> dict[str, Any]:
         "bootstrap.servers": options.bootstrap,
         "client.id": options.client_id,
         "group.id": options.group,
-        "session.timeout.ms": options.session_timeout_ms,
-        "heartbeat.interval.ms": HEARTBEAT_INTERVAL_MS,
         "auto.offset.reset": RESETS[options.reset],
         "enable.auto.commit": False,
         "isolation.level": options.isolation,
         "fetch.wait.max.ms": 100,
         "reconnect.backoff.max.ms": 500,
-        # The only assignor that all three libraries have, so that they can share a group.
-        "partition.assignment.strategy": "roundrobin",
         "error_cb": _on_client_error,
+        **_protocol_settings(options),
     }
     return settings if options.instance is None else {**settings, "group.instance.id": options.instance}
+
+
+def _protocol_settings(options: SimpleNamespace) -> dict[str, Any]:
+    if options.protocol == "consumer":  # the coordinator has the timeouts and the assignors
+        return {"group.protocol": "consumer"}
+    return {
+        "session.timeout.ms": options.session_timeout_ms,
+        "heartbeat.interval.ms": HEARTBEAT_INTERVAL_MS,
+        # The only assignor that all three libraries have, so that they can share a group.
+        "partition.assignment.strategy": "roundrobin",
+    }
 
 
 def _on_assign(_consumer: Consumer, parts: list[TopicPartition]) -> None:

@@ -46,8 +46,12 @@ class GroupClients:
         reset: str = "earliest",
         instance: str | None = None,
         isolation: str = "read_uncommitted",
+        protocol: str = "classic",
     ) -> ConsumerPeer:
-        """A consumer that is subscribed to the topic. ``reset`` is ``earliest`` or ``none`` (an error)."""
+        """A consumer that is subscribed to the topic. ``reset`` is ``earliest`` or ``none`` (an error).
+
+        ``protocol``: of the group; only confluent-kafka has the other one, ``consumer`` (KIP-848).
+        """
         member = ConsumerPeer(
             library,
             "member",
@@ -61,6 +65,7 @@ class GroupClients:
             reset=reset,
             instance=instance,
             isolation=isolation,
+            protocol=protocol,
         )
         self._closing.callback(member.finish)
         return member

@@ -23,6 +23,7 @@ from callboard.runtime.testing.plugin.timeline import Timeline
 from callboard.testing import Coordinator
 
 ORIGIN = Origin("inside", "/127.0.0.1", 1)
+SHARE_GROUP_HEARTBEAT = 76  # an API that is not served
 
 
 async def commit(client: Client, group: str = "g") -> str:
@@ -255,12 +256,12 @@ async def test_timeline_names_client_once_that_asks_for_what_is_not_served() -> 
     async with running() as (coordinator, _):
         for _ in range(3):
             reader, writer = await asyncio.open_connection(*coordinator.bootstrap.rsplit(":", 1))
-            writer.write(struct.pack(">ihhih", 10, 68, 0, 1, -1))
+            writer.write(struct.pack(">ihhih", 10, SHARE_GROUP_HEARTBEAT, 0, 1, -1))
             assert await reader.read() == b""
             writer.close()
         lines = coordinator.timeline.text().splitlines()
     [line] = [line for line in lines if "not served" in line]
-    assert "ConsumerGroupHeartbeat" in line
+    assert "ShareGroupHeartbeat" in line
 
 
 @async_test

@@ -1,0 +1,129 @@
+"""Consumers of confluent-kafka with ``group.protocol=consumer`` (KIP-848): the coordinator assigns the partitions.
+
+Rebalances are incremental: a member keeps the partitions that do not move, and goes on with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .group_clients import PARTITIONS, GroupClients, describe, wait_for_records, wait_until_partitions_are_shared
+from .peer import ConsumerPeer
+from .server import TEST_SETTINGS, ServerProcess
+from .test_real_clients import at_offsets, batch, commit_all, create_topic
+from .waiting import wait_until
+
+CONFLUENT = "confluent"
+SHORT_SESSION_TIMEOUT_MS = 3_000
+SETTINGS = {
+    **TEST_SETTINGS,
+    "group_consumer_min_session_timeout_ms": 1,
+    "group_consumer_min_heartbeat_interval_ms": 1,
+    "group_consumer_heartbeat_interval_ms": 200,
+    "group_consumer_assignment_interval_ms": 0,
+}
+
+
+@pytest.fixture
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServerProcess]:
+    """A parameter of the test adds settings."""
+    with ServerProcess(tmp_path, settings={**SETTINGS, **getattr(request, "param", {})}) as server:
+        yield server
+
+
+def member(clients: GroupClients, name: str, **options: Any) -> ConsumerPeer:
+    return clients.member(CONFLUENT, name, protocol="consumer", **options)
+
+
+def moved(peer: ConsumerPeer, kind: str) -> list[list[int]]:
+    """The partitions of each callback that had any."""
+    return [event["partitions"] for event in peer.events(kind) if event["partitions"]]
+
+
+def test_only_what_moves_is_revoked_and_all_records_are_received_once(clients: GroupClients) -> None:
+    producer_admin = create_topic(clients, CONFLUENT)
+    first = member(clients, "first")
+    wait_until_partitions_are_shared(first)
+    before = batch("before")
+    expected = at_offsets(before, clients.produce(producer_admin, before))
+    assert wait_for_records([first], len(expected)) == expected
+    commit_all([first])
+
+    second = member(clients, "second")
+    kept, given = wait_until_partitions_are_shared(first, second)
+    assert moved(first, "assigned") == [sorted(PARTITIONS)]
+    assert moved(first, "revoked") == [sorted(PARTITIONS - kept)]
+    assert moved(second, "assigned") == [sorted(given)]
+    after = batch("after")
+    expected = sorted(
+        expected + at_offsets(after, clients.produce(producer_admin, after)), key=lambda r: (r[1].partition, r[0])
+    )
+    assert wait_for_records([first, second], len(expected)) == expected
+    commit_all([first, second])
+
+    second.close()
+    wait_until_partitions_are_shared(first)
+    assert moved(first, "assigned") == [sorted(PARTITIONS), sorted(given)]
+    offsets = producer_admin.ask("group_offsets", group=clients.group, topic=clients.topic)
+    assert dict(offsets) == dict.fromkeys(PARTITIONS, len(expected) // len(PARTITIONS))
+    assert describe(producer_admin, clients.group)["state"] == "Stable"
+    assert [first.errors(), second.errors()] == [[], []]
+
+
+@pytest.mark.parametrize("server", [{"group_consumer_session_timeout_ms": SHORT_SESSION_TIMEOUT_MS}], indirect=True)
+@pytest.mark.usefixtures("server")
+def test_killed_member_loses_its_partitions_when_its_session_ends(clients: GroupClients) -> None:
+    create_topic(clients, CONFLUENT)
+    first, second = member(clients, "first"), member(clients, "second")
+    wait_until_partitions_are_shared(first, second)
+    second.kill()
+    wait_until_partitions_are_shared(first)
+
+
+def test_static_member_returns_to_its_partitions_without_a_rebalance(clients: GroupClients) -> None:
+    create_topic(clients, CONFLUENT)
+    first, second = member(clients, "first"), member(clients, "second", instance="i")
+    wait_until_partitions_are_shared(first, second)
+    revoked, share = moved(first, "revoked"), second.assignment
+    second.close()
+    third = member(clients, "third", instance="i")
+    wait_until(lambda: third.assignment, lambda assignment: assignment == share, "the share of the instance")
+    assert (moved(first, "revoked"), first.assignment) == (revoked, PARTITIONS - share)
+
+
+def test_members_continue_after_a_restart_of_the_server(clients: GroupClients, server: ServerProcess) -> None:
+    producer_admin = create_topic(clients, CONFLUENT)
+    pair = [member(clients, "first"), member(clients, "second")]
+    shares = wait_until_partitions_are_shared(*pair)
+    server.restart()
+    records = batch("after")
+    expected = at_offsets(records, clients.produce(producer_admin, records))
+    assert wait_for_records(pair, len(expected)) == expected
+    assert [peer.assignment for peer in pair] == shares
+    assert [moved(peer, "lost") for peer in pair] == [[], []]
+
+
+def test_group_of_the_classic_protocol_goes_on_with_the_other_one_when_it_is_empty(clients: GroupClients) -> None:
+    producer_admin = create_topic(clients, CONFLUENT)
+    classic = clients.member(CONFLUENT, "classic")
+    wait_until_partitions_are_shared(classic)
+    old = batch("old")
+    clients.produce(producer_admin, old)
+    wait_for_records([classic], len(old))
+    commit_all([classic])
+    classic.close()
+
+    new = member(clients, "new", reset="none")
+    wait_until_partitions_are_shared(new)
+    records = batch("new")
+    expected = at_offsets(records, clients.produce(producer_admin, records))
+    assert wait_for_records([new], len(expected)) == expected
+    assert new.errors() == []
+    commit_all([new])
+    new.close()
+    again = clients.member(CONFLUENT, "again", reset="none")
+    wait_until_partitions_are_shared(again)
