@@ -231,9 +231,10 @@ class CutChannel:
         self._connector = connector
         self._inner = inner
         self._closed = asyncio.Event()
+        self._has_lost = False  # a connection answers in order, so it answers nothing more then
 
     async def ask(self, message: GroupRequest) -> Any:
-        if self._connector.loses_requests:
+        if self._connector.loses_requests or self._has_lost:
             await self._wait_until_closed()
         asking = asyncio.ensure_future(self._inner.ask(message))
         closing = asyncio.ensure_future(self._closed.wait())
@@ -250,6 +251,7 @@ class CutChannel:
                 asking.exception()
 
     async def _wait_until_closed(self) -> None:
+        self._has_lost = True
         await self._closed.wait()
         raise ChannelLost("the channel was closed")
 
