@@ -26,7 +26,7 @@ BENCHES = {
     "load": "loading one partition of the log, with and without numpy, compared with reading its file",
     "compact": "compaction of the log by one process, two, and Spark, compared with copying its files",
     "embed": "durable commits in process compared with TCP; thousands of members on one event loop",
-    "concurrency": "one coordinator serialised in eight ways: actors, locks, loops; writes a report",
+    "concurrency": "one coordinator serialised by actors, by locks and by event loops; writes a report",
     "cluster": "a cluster's commits compared with the local journal, a takeover of many groups, idle nodes",
     "actors": "actors compared with asyncio tasks and queues, pykka's threads and a bare deque",
     "timers": "deadlines on the timing wheel, compared with a heap, sorted buckets and asyncio",
