@@ -135,6 +135,15 @@ def test_several_damages_never_yield_a_wrong_record(
     assert offsets_of_batches(actual) == sorted(offsets_of_batches(actual))
 
 
+def test_raised_base_offset_after_a_damaged_length_loses_no_batch_between_them(tmp_path: Path) -> None:
+    """The intact batches between the two are a chain of their own, which ends before the raised offset."""
+    raised = (10**9).to_bytes(8, "big") + BATCHES[3][8:]
+    wrong_length = BATCHES[0][:8] + b"\x01" + BATCHES[0][9:]
+    actual = survey(tmp_path, b"".join([wrong_length, *BATCHES[1:3], raised, *BATCHES[4:]]))
+    assert offsets_of_batches(actual) == [*BATCH_OFFSETS[1:3], *BATCH_OFFSETS[4:]]
+    assert [(first, last) for _, _, first, last in damage_fields(actual)] == [(0, 1), (5, 7)]
+
+
 def test_two_raised_base_offsets_skip_batches_below_the_second(tmp_path: Path) -> None:
     """No checksum covers base offsets. Two that rise look like a compacted log, so lower ones are damage."""
     first, second = ((10**9 + number).to_bytes(8, "big") + BATCHES[number][8:] for number in (1, 3))

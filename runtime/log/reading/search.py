@@ -150,13 +150,18 @@ class _Search:
         first_offset = next_offset = -1
         while (head := file.head(at)) is not None and head.base_offset >= next_offset:
             batch = file.batch(at, head.size)
-            if batch is None:
+            if batch is None or (at > position and head.base_offset > next_offset and self._is_raised(at, head)):
                 break
             first_offset = batch.base_offset if at == position else first_offset
             at, next_offset = at + batch.size, batch.last_offset + 1
             if at >= limit:
                 return _Chain(position, file.end, first_offset, next_offset)
         return _Chain(position, at, first_offset, next_offset)
+
+    def _is_raised(self, position: int, head: Head) -> bool:
+        """Whether offsets fall after the batch at ``position``: no checksum covers its base offset."""
+        following = self._file.head(position + head.size)
+        return following is not None and following.base_offset <= head.last_offset
 
     def _find_first(self, start: int) -> int | None:
         """The position of the first batch at or after ``start`` that may be part of the log."""
