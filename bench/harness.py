@@ -129,9 +129,11 @@ class Server(ChildProcess):
     ``ready_s``: seconds from the start of the process until that line was read.
     """
 
-    def __init__(self, arguments: Sequence[str], name: str, errors: Path | None = None) -> None:
+    def __init__(
+        self, arguments: Sequence[str], name: str, errors: Path | None = None, python: str = sys.executable
+    ) -> None:
         started = time.perf_counter()
-        super().__init__(arguments, name, errors=errors)
+        super().__init__(arguments, name, python, errors)
         try:
             self.address = self._await_ready()
         except BaseException:
