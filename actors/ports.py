@@ -91,6 +91,10 @@ class TopicsView(Protocol):
     def version(self) -> int:
         """Grows with each change of names, ids or partition counts."""
 
+    @property
+    def created_version(self) -> int:
+        """The version with which the last topic was created."""
+
     def names(self) -> Iterable[str]: ...
 
     def topic_id(self, name: str) -> bytes | None:
@@ -154,6 +158,9 @@ class GroupSettings(Protocol):
 
     @property
     def group_consumer_assignment_interval_ms(self) -> int: ...
+
+    @property
+    def group_consumer_regex_refresh_interval_ms(self) -> int: ...
 
     @property
     def memory_limit_bytes(self) -> int: ...

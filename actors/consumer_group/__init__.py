@@ -6,6 +6,7 @@
 - target.py: when the group needs a new target assignment, and the assignor's part.
 - reconcile.py: how one member gets from its partitions to its target, as a table.
 - leaving.py: LeaveGroup. offsets.py: who may commit and fetch offsets. describe.py: ConsumerGroupDescribe.
+- subscriptions.py: the topics of members. regexes.py: when regular expressions are resolved, and what a result changes.
 - metadata_hash.py: whether a topic has changed.
 - plan.py: what a decision wants: records, timers.
 - group.py: one group, for its actor. timers.py: deadlines. notes.py: events. kind.py: how the group is stored.

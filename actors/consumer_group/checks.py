@@ -25,12 +25,6 @@ def check_request(request: ConsumerHeartbeat, assignors: Collection[str]) -> Non
             ErrorCode.UNSUPPORTED_ASSIGNOR,
             f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {', '.join(assignors)}.",
         )
-    if request.regex:
-        raise CoordinatorError(
-            ErrorCode.INVALID_REGULAR_EXPRESSION,
-            f"SubscribedTopicRegex `{request.regex}` cannot be used: this coordinator does not match topics with"
-            f" regular expressions; name the topics.",
-        )
 
 
 def _check_text(field: str, text: str | None) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from ..assignors.server.base import ServerAssignor
 from ..group.environment import GroupEnvironment
 from ..ports import GroupConfigs, GroupSettings, Random, TopicsView
+from .plan import RegexMatcher
 
 
 class OwnSettings:
@@ -36,6 +37,10 @@ class OwnSettings:
     def assignment_interval_ms(self) -> int:
         return self._own("consumer.assignment.interval.ms", self._settings.group_consumer_assignment_interval_ms)
 
+    @property
+    def regex_refresh_interval_ms(self) -> int:
+        return self._settings.group_consumer_regex_refresh_interval_ms
+
     def _own(self, name: str, default: int) -> int:
         return self._configs.overrides(self._group_id).get(name, default)
 
@@ -43,12 +48,17 @@ class OwnSettings:
 class GroupDecisions:
     """``DecisionEnvironment`` of one group."""
 
-    __slots__ = ("_environment", "settings", "topics")
+    __slots__ = ("_environment", "is_resolving", "settings", "topics")
 
     def __init__(self, group_id: str, environment: GroupEnvironment) -> None:
         self.settings = OwnSettings(group_id, environment.settings, environment.consumer_groups.configs)
         self.topics: TopicsView = environment.topics
+        self.is_resolving = False
         self._environment = environment
+
+    @property
+    def regexes(self) -> RegexMatcher:
+        return self._environment.consumer_groups.regexes
 
     @property
     def assignors(self) -> Mapping[str, ServerAssignor]:

@@ -9,6 +9,7 @@ from ..assignors.server.base import ServerAssignor
 from ..assignors.server.table import SERVER_ASSIGNORS
 from ..ports import GroupConfigs, NoGroupConfigs, TopicsView
 from .metadata_hash import metadata_hash
+from .plan import NoRegexes, RegexMatcher
 
 TopicsHash = Callable[[TopicsView, Iterable[str]], int]
 
@@ -16,9 +17,10 @@ TopicsHash = Callable[[TopicsView, Iterable[str]], int]
 class ConsumerGroupPorts(NamedTuple):
     """``assignors``: by name; the first is the default. ``metadata_hash``: of those of these topics that exist.
 
-    ``configs``: settings of single groups.
+    ``configs``: settings of single groups. ``regexes``: matches topics.
     """
 
     assignors: Mapping[str, ServerAssignor] = SERVER_ASSIGNORS
     metadata_hash: TopicsHash = metadata_hash
     configs: GroupConfigs = NoGroupConfigs()
+    regexes: RegexMatcher = NoRegexes()

@@ -7,7 +7,6 @@ meanwhile. ``durable`` is what the records in the log amount to.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from itertools import chain
 from typing import Any
 
 from ..engine_ports import ReplyTo
@@ -41,6 +40,7 @@ from .records import CONSUMER
 from .removal import rebalance_expired, session_expired
 from .requests import describe_absent, refused
 from .state import GroupPhase, GroupState
+from .subscriptions import subscribed_topics
 from .timers import REBALANCE, SESSION, MemberTimers, RebalanceExpired, SessionExpired
 
 PARTITION_BYTES = 200
@@ -168,12 +168,11 @@ class ConsumerGroup:
         DEADLINES.fire(self, name, self._environment.clock.monotonic_ms(), effects)
 
     def is_subscribed_to(self, topic: str) -> bool:
-        return any(topic in member.about.topics for member in self.soft.members.values())
+        return topic in subscribed_topics(self.soft.members, self.soft.regexes)
 
     def offset_expiry(self) -> OffsetExpiry:
         """Offsets of topics that no member subscribes to, in every state."""
-        members = self.soft.members.values()
-        return OffsetExpiry(-1, frozenset(chain.from_iterable(member.about.topics for member in members)))
+        return OffsetExpiry(-1, frozenset(subscribed_topics(self.soft.members, self.soft.regexes)))
 
     # The end ---------------------------------------------------------------------------------------------------------
 

@@ -20,9 +20,11 @@ from .messages import (
 from .plan import DecisionEnvironment, Plan, RebalanceDeadline
 from .reconcile import Reconciliation, reconcile
 from .records import CurrentRecord, CurrentValue, MemberRecord, MemberState, TopicMetadataRecord
+from .regexes import RegexChange, change_regex
 from .removal import leave, leave_for_a_while
 from .state import GroupState, Member
-from .target import NextGroup, Target, needs_target, next_group_epoch, next_target, subscribe_equally
+from .subscriptions import subscribe_equally, topics_of
+from .target import NextGroup, Target, needs_target, next_group_epoch, next_target
 
 Handler = Callable[[GroupState, ConsumerHeartbeat, DecisionEnvironment, Plan], ConsumerHeartbeatReply]
 
@@ -45,8 +47,11 @@ def _beat(
     member = before if about is before.about else before._replace(about=about)
     if member != before:
         plan.records.append(MemberRecord(state.group_id, member_id, about))
-    has_changed = member.about.topics != before.about.topics
-    target = _target(state, member, has_changed, environment, plan)
+    regex_change = change_regex(state, before.about, about, environment, plan)
+    names_change = about.topics != before.about.topics
+    needs_epoch = names_change or regex_change is RegexChange.RESOLVED
+    target = _target(state, member, needs_epoch, environment, plan)
+    has_changed = names_change or regex_change is not RegexChange.NONE
     current = _reconcile(state, member, target, request, has_changed, environment.topics)
     if current != member.current:
         plan.records.append(CurrentRecord(state.group_id, member_id, current))
@@ -98,16 +103,17 @@ def _reconcile(
 ) -> CurrentValue:
     if not has_changed and member.is_reconciled_to(target.epoch):
         return member.current
+    names = topics_of(member.about, state.regexes)
     return reconcile(
         Reconciliation(
             member.current,
             target.epoch,
             target.partitions,
-            {topic_id for name in member.about.topics if (topic_id := topics.topic_id(name)) is not None},
+            {topic_id for name in names if (topic_id := topics.topic_id(name)) is not None},
             state.owners.__contains__,
             request.owned,
             has_changed,
-            bool(member.about.topics),
+            bool(names),
         )
     )
 

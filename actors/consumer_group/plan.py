@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from ..assignors.server.base import ServerAssignor
@@ -25,6 +25,9 @@ class ConsumerSettings(Protocol):
     @property
     def assignment_interval_ms(self) -> int: ...
 
+    @property
+    def regex_refresh_interval_ms(self) -> int: ...
+
 
 class ConsumerGroupSettings(NamedTuple):
     """The same with fixed values. Defaults are Kafka's."""
@@ -33,6 +36,27 @@ class ConsumerGroupSettings(NamedTuple):
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
     assignment_interval_ms: int = 1_000
+    regex_refresh_interval_ms: int = 600_000
+
+
+class RegexMatcher(Protocol):
+    """The library that matches topics with the regular expressions of members (RE2 syntax)."""
+
+    def problem(self, regex: str) -> str | None:
+        """Why it cannot be used, as the rest of a sentence that begins with it; None if it can be used."""
+
+    def find(self, regexes: Collection[str], names: Collection[str]) -> Mapping[str, tuple[str, ...]]:
+        """By expression, the names that it matches as a whole, sorted. It may be called in any thread, and blocks."""
+
+
+class NoRegexes:
+    """A ``RegexMatcher`` without a library."""
+
+    def problem(self, _regex: str) -> str | None:
+        return "cannot be used: this coordinator does not match topics with regular expressions; name the topics."
+
+    def find(self, regexes: Collection[str], _names: Collection[str]) -> Mapping[str, tuple[str, ...]]:
+        return dict.fromkeys(regexes, ())
 
 
 class DecisionEnvironment(Protocol):
@@ -56,6 +80,13 @@ class DecisionEnvironment(Protocol):
     def new_member_id(self) -> Callable[[], str]: ...
 
     @property
+    def regexes(self) -> RegexMatcher: ...
+
+    @property
+    def is_resolving(self) -> bool:
+        """Whether a result of the group's regular expressions is on its way."""
+
+    @property
     def wall_ms(self) -> int: ...
 
 
@@ -70,10 +101,14 @@ class Plan:
     """``sessions``: members whose session begins again. ``deadlines``: None cancels the deadline of the member.
 
     ``removed``: members whose timers are cancelled. ``is_rebalance``: for metrics; a member that leaves does not count.
-    ``topics_version``: of the topics that the decision looked at; None if it did not.
+    ``topics_version``: of the topics that the decision looked at; None if it did not. ``regexes_to_resolve``: begin to
+    resolve these together. ``regexes_version``: of the topics that a result is about; None if there is no result.
     """
 
-    __slots__ = ("deadlines", "is_rebalance", "records", "removed", "sessions", "topics_version")
+    __slots__ = (
+        *("deadlines", "is_rebalance", "records", "regexes_to_resolve", "regexes_version", "removed", "sessions"),
+        "topics_version",
+    )
 
     def __init__(self) -> None:
         self.records: list[ConsumerRecord] = []
@@ -82,3 +117,5 @@ class Plan:
         self.removed: list[str] = []
         self.is_rebalance = False
         self.topics_version: int | None = None
+        self.regexes_to_resolve: Collection[str] = ()
+        self.regexes_version: int | None = None

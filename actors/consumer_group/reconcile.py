@@ -24,8 +24,8 @@ class Reconciliation(NamedTuple):
     """What decides about a member.
 
     ``owned``: what the member says that it owns; None if it does not say. ``topic_ids``: of the topics that it now
-    subscribes to. ``names_topics``: whether it names any, existing or not. ``has_owner``: whether a partition is
-    assigned to a member or has not been given back by one. ``subscription_changed``: with this heartbeat.
+    subscribes to. ``names_topics``: whether it subscribes to any, existing or not. ``has_owner``: whether a partition
+    is assigned to a member or has not been given back by one. ``subscription_changed``: with this heartbeat.
     """
 
     current: CurrentValue

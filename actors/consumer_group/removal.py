@@ -11,7 +11,7 @@ from .checks import known_member, known_static_member
 from .members import removal_records
 from .messages import LEAVE_STATIC_EPOCH, ConsumerHeartbeat, ConsumerHeartbeatReply
 from .plan import DecisionEnvironment, Plan
-from .records import NO_PARTITIONS, CurrentRecord
+from .records import NO_PARTITIONS, CurrentRecord, RegexRecord
 from .state import GroupState, Member
 from .target import next_group_epoch
 
@@ -53,6 +53,8 @@ def remove_members(state: GroupState, member_ids: Sequence[str], environment: De
         plan.records += removal_records(state.group_id, member_id)
         plan.removed.append(member_id)
     rest = {member_id: member for member_id, member in state.members.items() if member_id not in member_ids}
+    unused = state.regex_members.keys() - {member.about.regex for member in rest.values()}
+    plan.records += (RegexRecord(state.group_id, regex, None) for regex in sorted(unused))
     next_group_epoch(state, rest, True, environment, plan)
 
 

@@ -58,15 +58,17 @@ class GroupState:
     ``regexes``: the topics of the regular expressions that have been resolved. ``has_topic_metadata``: whether there is
     a record of type 4, which is to be deleted.
 
-    ``text_bytes``: about the length of what the members said of themselves.
+    ``regex_members``: the number of members of each regular expression, resolved or not. ``text_bytes``: about the
+    length of what the members said of themselves.
 
-    Not durable: ``members_max``, the largest number of members so far, and ``topics_version``, that of the topics when
-    the group last looked at them (None: never).
+    Not durable: ``members_max``, the largest number of members so far; ``topics_version``, that of the topics when the
+    group last looked at them, and ``regexes_version``, when it last resolved its regular expressions (None: never).
     """
 
     __slots__ = (
-        *("epoch", "group_id", "has_topic_metadata", "members", "members_max", "owners", "regexes"),
-        *("static_members", "target", "targets", "text_bytes", "topics_version"),
+        *("epoch", "group_id", "has_topic_metadata", "members", "members_max", "owners"),
+        *("regex_members", "regexes", "regexes_version", "static_members", "target", "targets"),
+        *("text_bytes", "topics_version"),
         "_stable_at",
     )
 
@@ -79,10 +81,12 @@ class GroupState:
         self.targets: dict[str, tuple[Partition, ...]] = {}
         self.owners: dict[Partition, str] = {}
         self.regexes: dict[str, RegexValue] = {}
+        self.regex_members: dict[str, int] = {}
         self.has_topic_metadata = False
         self.text_bytes = 0
         self.members_max = 0
         self.topics_version: int | None = None
+        self.regexes_version: int | None = None
         self._stable_at: dict[int, int] = {}  # member epoch -> number of members that are stable there
 
     def copy(self) -> GroupState:
@@ -153,10 +157,9 @@ class GroupState:
     def _count(self, member: Member, step: int) -> None:
         self.text_bytes += step * member.about.text_bytes
         if member.current.state is MemberState.STABLE:
-            epoch = member.current.member_epoch
-            self._stable_at[epoch] = self._stable_at.get(epoch, 0) + step
-            if not self._stable_at[epoch]:
-                del self._stable_at[epoch]
+            _add(self._stable_at, member.current.member_epoch, step)
+        if member.about.regex:
+            _add(self.regex_members, member.about.regex, step)
 
     def _replay_epoch(self, record: GroupEpochRecord) -> None:
         self.epoch = NEW_GROUP if record.value is None else record.value
@@ -192,6 +195,13 @@ class GroupState:
 
     def _replay_topic_metadata(self, record: TopicMetadataRecord) -> None:
         self.has_topic_metadata = record.value is not None
+
+
+def _add(counts: dict[Any, int], key: Any, step: int) -> None:
+    """Keys with the count 0 are left out."""
+    counts[key] = counts.get(key, 0) + step
+    if not counts[key]:
+        del counts[key]
 
 
 _REPLAY: Mapping[type, Callable[[GroupState, Any], None]] = {

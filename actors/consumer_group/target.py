@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from typing import NamedTuple
 
 from ..assignors.server.base import AssignmentFailed, GroupMember, GroupToAssign, ServerAssignor, Topic
@@ -13,8 +12,17 @@ from ..errors import CoordinatorError, ErrorCode
 from ..javahash import java_hash
 from ..ports import TopicsView
 from .plan import DecisionEnvironment, Plan
-from .records import GroupEpochRecord, GroupEpochValue, Partition, TargetEpochRecord, TargetEpochValue, TargetRecord
+from .records import (
+    GroupEpochRecord,
+    GroupEpochValue,
+    Partition,
+    RegexValue,
+    TargetEpochRecord,
+    TargetEpochValue,
+    TargetRecord,
+)
 from .state import GroupState, Member
+from .subscriptions import subscribed_topics, topics_of
 
 
 class Target(NamedTuple):
@@ -25,23 +33,24 @@ class Target(NamedTuple):
 
 
 def next_group_epoch(
-    state: GroupState, members: Mapping[str, Member], has_changed: bool, environment: DecisionEnvironment, plan: Plan
+    state: GroupState,
+    members: Mapping[str, Member],
+    has_changed: bool,
+    environment: DecisionEnvironment,
+    plan: Plan,
+    regexes: Mapping[str, RegexValue] | None = None,
 ) -> int:
-    """The group epoch with these members. It rises if a subscription has changed, or a topic that somebody reads."""
-    metadata_hash = environment.metadata_hash(_subscribed_topics(members))
+    """The group epoch with these members. It rises if a subscription has changed, or a topic that somebody reads.
+
+    ``regexes``: with new results; None: those of the state.
+    """
+    names = subscribed_topics(members, state.regexes if regexes is None else regexes)
+    metadata_hash = environment.metadata_hash(names)
     if not has_changed and metadata_hash == state.epoch.metadata_hash:
         return state.epoch.epoch
     value = GroupEpochValue(state.epoch.epoch + 1, metadata_hash)
     plan.records.append(GroupEpochRecord(state.group_id, value))
     return value.epoch
-
-
-def subscribe_equally(members: Mapping[str, Member]) -> bool:
-    return len({member.about.topics for member in members.values()}) <= 1
-
-
-def _subscribed_topics(members: Mapping[str, Member]) -> set[str]:
-    return set(chain.from_iterable(member.about.topics for member in members.values()))
 
 
 class NextGroup(NamedTuple):
@@ -96,8 +105,8 @@ def _assign(
     members = group.members
     order = timeline_order(members, state.members_max)
     to_assign = GroupToAssign(
-        _topics(environment.topics, _subscribed_topics(members)),
-        [_assignor_member(members[member_id], state.target_of(members[member_id])) for member_id in order],
+        _topics(environment.topics, subscribed_topics(members, state.regexes)),
+        [_assignor_member(members[member_id], state) for member_id in order],
         group.is_homogeneous,
     )
     assignment = choose_assignor(state.members, member, environment.assignors).assign(to_assign)
@@ -116,12 +125,13 @@ def _topics(view: TopicsView, names: set[str]) -> dict[str, Topic]:
     return topics
 
 
-def _assignor_member(member: Member, target: Sequence[Partition]) -> GroupMember:
+def _assignor_member(member: Member, state: GroupState) -> GroupMember:
     about = member.about
     owned: dict[bytes, list[int]] = {}
-    for topic_id, number in target:
+    for topic_id, number in state.target_of(member):
         owned.setdefault(topic_id, []).append(number)
-    return GroupMember(member.member_id, about.topics, owned, about.instance_id, about.rack_id, about.client_id)
+    topics = topics_of(about, state.regexes)
+    return GroupMember(member.member_id, topics, owned, about.instance_id, about.rack_id, about.client_id)
 
 
 def preferred_assignor(members: Mapping[str, Member], assignor_count: int) -> str | None:

@@ -46,6 +46,7 @@ class Settings(NamedTuple):
     group_consumer_session_timeout_ms: int = 45_000
     group_consumer_heartbeat_interval_ms: int = 5000
     group_consumer_max_size: int = 2**31 - 1
+    group_consumer_regex_refresh_interval_ms: int = 600_000
     group_consumer_assignment_interval_ms: int = 1000
     memory_limit_bytes: int = 2**63 - 1
     group_generation_from_clock: bool = False

@@ -20,6 +20,7 @@ class TopicTable:
         self.partitions = 0
         self.settings_chars = 0  # of the names and values of all settings
         self.version = 0  # grows with each change of the topics
+        self.created_version = 0  # that of the last topic that was added
         self.next_producer_id = next_producer_id
         self._internal_names = internal_names
         self._metric_names = {metric_name(name): name for name in internal_names}
@@ -27,7 +28,7 @@ class TopicTable:
     def copy(self) -> TopicTable:
         copy = TopicTable(self._internal_names, self.next_producer_id)
         copy.rows = dict(self.rows)
-        copy.partitions, copy.version = self.partitions, self.version
+        copy.partitions, copy.version, copy.created_version = self.partitions, self.version, self.created_version
         copy.settings_chars = self.settings_chars
         copy._metric_names = dict(self._metric_names)
         return copy
@@ -35,6 +36,7 @@ class TopicTable:
     def add(self, row: TopicRow) -> None:
         self.rows[row.name] = row
         self.version += 1
+        self.created_version = self.version
         self.partitions += row.partitions
         self.settings_chars += _chars(row.settings)
         self._metric_names[metric_name(row.name)] = row.name

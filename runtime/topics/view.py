@@ -17,6 +17,10 @@ class CatalogueView:
     def version(self) -> int:
         return self._catalogue.files.table.version
 
+    @property
+    def created_version(self) -> int:
+        return self._catalogue.files.table.created_version
+
     def names(self) -> Iterable[str]:
         return self._catalogue.names()
 

@@ -55,6 +55,7 @@ class FakeGroupSettings:
         self.group_consumer_heartbeat_interval_ms = 5_000
         self.group_consumer_max_size = 2**31 - 1
         self.group_consumer_assignment_interval_ms = 1_000
+        self.group_consumer_regex_refresh_interval_ms = 600_000
         self.memory_limit_bytes = 2**63 - 1
         self.group_generation_from_clock = False
         self.offset_metadata_max_bytes = 4096
@@ -67,7 +68,7 @@ class FakeTopicsView:
     """``TopicsView`` of two topics, which a test may change."""
 
     def __init__(self) -> None:
-        self.version = 0
+        self.version = self.created_version = 0
         self.counts = {"jobs": 3, "t": 3}
         self.ids: dict[str, bytes] = {}  # where a test chooses them
 

@@ -10,11 +10,13 @@ from callboard.actors.assignors.server.base import ServerAssignor
 from callboard.actors.assignors.server.table import SERVER_ASSIGNORS
 from callboard.actors.consumer_group.heartbeat import handle_heartbeat
 from callboard.actors.consumer_group.messages import ConsumerHeartbeat, ConsumerHeartbeatReply
-from callboard.actors.consumer_group.plan import ConsumerGroupSettings, Plan
-from callboard.actors.consumer_group.records import Partition
+from callboard.actors.consumer_group.plan import ConsumerGroupSettings, Plan, RegexMatcher
+from callboard.actors.consumer_group.records import Partition, RegexValue
+from callboard.actors.consumer_group.regexes import apply_result
 from callboard.actors.consumer_group.removal import rebalance_expired, remove_members, session_expired
 from callboard.actors.consumer_group.state import GroupState
 from callboard.actors.errors import CoordinatorError, ErrorCode
+from callboard.runtime.node.topic_regexes import TopicRegexes
 
 GROUP = "g"
 START_MS = 1_000_000
@@ -24,7 +26,7 @@ class Topics:
     """Topics that the test changes. The id of a topic is its name and how often it was created."""
 
     def __init__(self, **counts: int) -> None:
-        self.version = 0
+        self.version = self.created_version = 0
         self._counts: dict[str, int] = {}
         self._ids: dict[str, bytes] = {}
         self._creations = count(1)
@@ -38,6 +40,7 @@ class Topics:
         self._ids[name] = topic_id
         self._counts[name] = partitions
         self.version += 1
+        self.created_version = self.version
 
     def grow(self, name: str, partitions: int) -> None:
         self._counts[name] = partitions
@@ -70,6 +73,8 @@ class World:
         self.assignors: Mapping[str, ServerAssignor] = SERVER_ASSIGNORS
         self.metadata_hash: Callable[[Iterable[str]], int] = topics.hash
         self.new_member_id: Callable[[], str] = lambda: "generated"
+        self.regexes: RegexMatcher = TopicRegexes()
+        self.is_resolving = False
         self.wall_ms = START_MS
         self.state = GroupState(GROUP)
         self.plan = Plan()
@@ -82,6 +87,10 @@ class World:
         """A heartbeat that raises if it is refused. ``owned``: "t0 u1" for partitions by topic and number."""
         if "owned" in fields:
             fields["owned"] = self.partitions(fields["owned"])
+        return self.heartbeat(member_id, epoch, **fields)
+
+    def heartbeat(self, member_id: str, epoch: int, **fields: Any) -> ConsumerHeartbeatReply:
+        """The same with the partitions of a request."""
         request = ConsumerHeartbeat(GROUP, member_id, epoch, **fields)
         plan = Plan()
         reply = handle_heartbeat(self.state, request, self, plan)
@@ -97,6 +106,16 @@ class World:
         self.state.replay_all(plan.records)
         if plan.topics_version is not None:
             self.state.topics_version = plan.topics_version
+        if plan.regexes_version is not None:
+            self.state.regexes_version = plan.regexes_version
+
+    def resolve(self, *regexes: str) -> None:
+        """The result of the last decision's regular expressions, or of these, is there."""
+        found = self.regexes.find(regexes or self.plan.regexes_to_resolve, list(self.topics.names()))
+        plan = Plan()
+        results = {regex: RegexValue(names, self.topics.version, self.wall_ms) for regex, names in found.items()}
+        apply_result(self.state, results, self, plan)
+        self.apply(plan)
 
     def remove(self, *member_ids: str) -> None:
         plan = Plan()

@@ -1,11 +1,12 @@
 """An exhaustive search of the rules of consumer groups: all that can happen to three members of three partitions.
 
-    python -m consumer_group.search [--clients a,b,S | --case N] [--states N] [--settle N]
+    python -m consumer_group.search [--clients a,b,S] [--subscriptions KIND] [--case N] [--states N] [--settle N]
 
 From each state that can be reached, each step is taken: joins, heartbeats that name what the client owns or nothing,
 full requests, new subscriptions, leaves, crashes, clients that have revoked what they were told to, answers that are
-lost, sessions and deadlines that end, and assignments that have to wait for their interval. Clients with a capital
-letter are static members. They also leave for a while, and their next process has another member id.
+lost, sessions and deadlines that end, an administrator that removes all members, and assignments that have to wait for
+their interval. Clients with a capital letter are static members. They also leave for a while, and their next process
+has another member id. Subscriptions may be regular expressions, whose results come later, or not at all.
 
 States that differ in the values of epochs, but not in their order, are one state. Checked in each: no partition has two
 owners; a client in the group owns nothing that the group may give to another; epochs are in order; the targets cover
@@ -23,7 +24,16 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from consumer_group.search_world import PARTITIONS, SUBSCRIPTIONS, Client, SearchWorld, Snapshot, Violation, bits
+from consumer_group.search_world import (
+    BOTH,
+    PARTITIONS,
+    SUBSCRIPTIONS,
+    Client,
+    SearchWorld,
+    Snapshot,
+    Violation,
+    bits,
+)
 
 from callboard.actors.consumer_group.messages import (
     JOIN_EPOCH,
@@ -31,6 +41,7 @@ from callboard.actors.consumer_group.messages import (
     LEAVE_STATIC_EPOCH,
     ConsumerHeartbeat,
 )
+from callboard.actors.consumer_group.records import Partition
 from callboard.actors.consumer_group.state import GroupPhase
 from callboard.actors.errors import NO_ERROR, ErrorCode
 
@@ -60,12 +71,17 @@ def steps(world: SearchWorld) -> Iterator[tuple[str, Step]]:
         yield f"session of {member_id} ends", partial(_expire_session, member_id)
     for member_id in world.deadlines:
         yield f"deadline of {member_id} ends", partial(_expire_rebalance, member_id)
+    if len(world.state.members) > 1:
+        yield "all members are removed", SearchWorld.remove_all
+    if world.resolving:
+        yield "the regular expressions are resolved", SearchWorld.resolve
+        yield "the regular expressions cannot be resolved", _fail_to_resolve
 
 
 def _client_steps(name: str, client: Client) -> Iterator[tuple[str, Step]]:
     if client.epoch == 0:
-        for number, topics in enumerate(SUBSCRIPTIONS):
-            yield from _both(f"joins {topics}", name, _join, number)
+        yield from _both("joins with the first subscription", name, _join, 0)
+        yield from _both("joins with the second subscription", name, _join, 1)
         return
     if client.owned != client.told:
         yield "has revoked and acquired", partial(_acquire, name)
@@ -89,7 +105,7 @@ def _both(text: str, name: str, send: Callable[..., None], *arguments: object) -
 
 def _join(name: str, subscription: int, arrives: bool, world: SearchWorld) -> None:
     world.update(name, subscription=subscription)
-    world.send(name, JOIN_EPOCH, arrives, topics=SUBSCRIPTIONS[subscription], owned=(), is_full=True)
+    world.send(name, JOIN_EPOCH, arrives, world.subscriptions[subscription], owned=(), is_full=True)
 
 
 def _beat(name: str, tells: bool, arrives: bool, world: SearchWorld) -> None:
@@ -102,7 +118,7 @@ def _full(name: str, subscription: int, arrives: bool, world: SearchWorld) -> No
     world.update(name, subscription=subscription)
     client = world.clients[name]
     owned = world.partitions(client.owned)
-    world.send(name, client.epoch, arrives, topics=SUBSCRIPTIONS[subscription], owned=owned, is_full=True)
+    world.send(name, client.epoch, arrives, world.subscriptions[subscription], owned=owned, is_full=True)
 
 
 def _acquire(name: str, world: SearchWorld) -> None:
@@ -126,6 +142,10 @@ def _expire_session(member_id: str, world: SearchWorld) -> None:
 
 def _expire_rebalance(member_id: str, world: SearchWorld) -> None:
     world.expire_rebalance(member_id)
+
+
+def _fail_to_resolve(world: SearchWorld) -> None:
+    world.resolving = ()
 
 
 # Checks --------------------------------------------------------------------------------------------------------------
@@ -158,8 +178,17 @@ def _check_targets(world: SearchWorld) -> None:
         raise Violation(f"a partition is in two targets: {state.targets}")
     if state.targets.keys() - state.members.keys():
         raise Violation(f"a target has no member: {state.targets}")
-    if state.members and state.target.epoch == state.epoch.epoch and set(targets) != set(world.subscribed()):
+    if state.members and state.target.epoch == state.epoch.epoch:
+        _check_cover(world, set(targets))
+
+
+def _check_cover(world: SearchWorld, targets: set[Partition]) -> None:
+    """Not while a regular expression is not resolved: as in Kafka, the target may be that of other subscriptions."""
+    state = world.state
+    if state.regex_members.keys() == state.regexes.keys() and targets != set(world.subscribed()):
         raise Violation(f"targets do not cover the topics: {state.targets}")
+    if not state.regexes.keys() <= state.regex_members.keys():
+        raise Violation(f"a regular expression has no member: {state.regexes}")
 
 
 def _check_clients(world: SearchWorld) -> None:
@@ -189,7 +218,7 @@ def check_refusals(world: SearchWorld) -> None:
 
 
 def _expect(world: SearchWorld, member_id: str, instance_id: str | None, epoch: int, expected: ErrorCode) -> None:
-    topics, timeout_ms = (SUBSCRIPTIONS[0], 1) if epoch == JOIN_EPOCH else (None, -1)
+    topics, timeout_ms = (BOTH.topics, 1) if epoch == JOIN_EPOCH else (None, -1)
     request = ConsumerHeartbeat(
         *("g", member_id, epoch, instance_id), rebalance_timeout_ms=timeout_ms, topics=topics, owned=()
     )
@@ -206,8 +235,11 @@ def check_ends_well(world: SearchWorld) -> None:
             world.expire_session(member_id)
         for name in world.names:
             _take_turn(name, world)
+        if world.resolving:
+            world.resolve()
     clients = [client for client in world.clients.values() if client.epoch]
-    is_done = all(client.owned == client.told for client in clients)
+    is_resolved = world.state.regexes.keys() == world.state.regex_members.keys()
+    is_done = is_resolved and all(client.owned == client.told for client in clients)
     owned = sum(client.owned for client in clients)
     if clients and not (is_done and world.state.phase is GroupPhase.STABLE and owned == bits(world.subscribed())):
         raise Violation(f"the group does not settle: {world.state.phase}, {world.clients}")
@@ -227,10 +259,11 @@ def _take_turn(name: str, world: SearchWorld) -> None:
 
 
 class Search:
-    """Breadth first. ``settle_every``: of how many states one is checked to end well."""
+    """Breadth first. ``settle_every``: of how many states one is checked to end well. ``kind``: of subscriptions."""
 
-    def __init__(self, names: tuple[str, ...], settle_every: int) -> None:
+    def __init__(self, names: tuple[str, ...], settle_every: int, kind: str = "names") -> None:
         self.names = names
+        self.kind = kind
         self.settle_every = settle_every
         self.steps = 0
         self.settled = 0
@@ -242,19 +275,19 @@ class Search:
         self._queue: deque[tuple[int, bytes]] = deque()
 
     def run(self, states_max: int) -> Found:
-        self._add(SearchWorld(self.names), -1, "start")
+        self._add(SearchWorld(self.names, self.kind), -1, "start")
         while self._queue and len(self._indexes) < states_max:
             index, packed = self._queue.popleft()
             self._expand(index, marshal.loads(packed))
         return Found(len(self._indexes), self.steps, self.settled, not self._queue)
 
     def _expand(self, index: int, snapshot: Snapshot) -> None:
-        for text, step in list(steps(SearchWorld.thaw(self.names, snapshot))):
+        for text, step in list(steps(self._thaw(snapshot))):
             self._take(index, snapshot, text, step, is_late=True)
 
     def _take(self, index: int, snapshot: Snapshot, text: str, step: Step, is_late: bool) -> None:
         """If the step depends on the time it is taken again before the assignment interval is over."""
-        world = SearchWorld.thaw(self.names, snapshot)
+        world = self._thaw(snapshot)
         world.is_late = is_late
         try:
             step(world)
@@ -280,8 +313,11 @@ class Search:
         self._queue.append((index, packed))
         if index % self.settle_every == 0:
             self.settled += 1
-            check_refusals(SearchWorld.thaw(self.names, marshal.loads(packed)))
-            check_ends_well(SearchWorld.thaw(self.names, marshal.loads(packed)))
+            check_refusals(self._thaw(marshal.loads(packed)))
+            check_ends_well(self._thaw(marshal.loads(packed)))
+
+    def _thaw(self, snapshot: Snapshot) -> SearchWorld:
+        return SearchWorld.thaw(self.names, self.kind, snapshot)
 
     def path(self, index: int) -> Iterable[str]:
         """The steps that lead to a state."""
@@ -292,8 +328,11 @@ class Search:
         return reversed(texts)
 
 
-CASES = (("a", "b", "S"), ("a", "b", "c"), ("a", "S", "T"), ("S", "T", "U"))
-"""The clients of the long searches."""
+CASES = (
+    *((("a", "b", "S"), "names"), (("a", "b", "c"), "names"), (("a", "S", "T"), "names"), (("S", "T", "U"), "names")),
+    *((("a", "b", "S"), "regexes"), (("a", "b", "S"), "mixed")),
+)
+"""The clients of the long searches, and the kind of their subscriptions."""
 
 STATES_MAX = 1_000_000
 
@@ -301,7 +340,8 @@ STATES_MAX = 1_000_000
 def run_case(case: int) -> str | None:
     """A long search. Returns what was wrong."""
     try:
-        Search(CASES[case], settle_every=50).run(STATES_MAX)
+        names, kind = CASES[case]
+        Search(names, 50, kind).run(STATES_MAX)
     except Violation as violation:
         return str(violation)
     return None
@@ -310,13 +350,15 @@ def run_case(case: int) -> str | None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", default="a,b,S", metavar="NAME,NAME", help="capital letters are static members")
+    parser.add_argument("--subscriptions", default="names", choices=SUBSCRIPTIONS, metavar="KIND")
     parser.add_argument("--case", type=int, metavar="N", help="the clients of a long search, instead of --clients")
     parser.add_argument("--states", type=int, default=STATES_MAX, metavar="N", help="stop after so many states")
     parser.add_argument("--settle", type=int, default=50, metavar="N", help="check that every N-th state ends well")
     options = parser.parse_args()
     start_s = time.monotonic()
-    names = tuple(options.clients.split(",")) if options.case is None else CASES[options.case]
-    found = Search(names, options.settle).run(options.states)
+    given = tuple(options.clients.split(",")), options.subscriptions
+    names, subscriptions = given if options.case is None else CASES[options.case]
+    found = Search(names, options.settle, subscriptions).run(options.states)
     kind = "all states" if found.is_closed else "states, not all"
     print(f"{found.states:,} {kind}; {found.steps:,} steps; {found.settled:,} states were seen to end well")
     print(

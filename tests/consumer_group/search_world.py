@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from callboard.actors.assignors.server.base import GroupToAssign, ServerAssignor, TargetAssignment
 from callboard.actors.assignors.server.uniform import Uniform
 from callboard.actors.consumer_group.heartbeat import handle_heartbeat
+from callboard.actors.consumer_group.leaving import leave_group
 from callboard.actors.consumer_group.messages import ConsumerHeartbeat, ConsumerHeartbeatReply
 from callboard.actors.consumer_group.plan import ConsumerGroupSettings, Plan
 from callboard.actors.consumer_group.records import (
@@ -17,11 +18,15 @@ from callboard.actors.consumer_group.records import (
     MemberState,
     MemberValue,
     Partition,
+    RegexValue,
     TargetEpochValue,
 )
+from callboard.actors.consumer_group.regexes import apply_result
 from callboard.actors.consumer_group.removal import rebalance_expired, session_expired
 from callboard.actors.consumer_group.state import GroupState, Member
+from callboard.actors.consumer_group.subscriptions import topics_of
 from callboard.actors.errors import NO_ERROR, CoordinatorError, ErrorCode
+from callboard.actors.messages import LeaveGroup, LeavingMember
 
 TOPIC_IDS = {"t": b"t" * 16, "u": b"u" * 16}
 COUNTS = {"t": 2, "u": 1}
@@ -30,9 +35,24 @@ BITS = {partition: 1 << number for number, partition in enumerate(PARTITIONS)}
 SETS = tuple(
     tuple(partition for partition in PARTITIONS if number & BITS[partition]) for number in range(1 << len(PARTITIONS))
 )
-SUBSCRIPTIONS = (("t", "u"), ("t",))
+
+
+class Subscription(NamedTuple):
+    topics: tuple[str, ...] = ()
+    regex: str = ""
+
+
+MATCHES = {"all": ("t", "u"), "one": ("t",)}
+BOTH = Subscription(("t", "u"))
+SUBSCRIPTIONS: Mapping[str, tuple[Subscription, Subscription]] = {
+    "names": (BOTH, Subscription(("t",))),
+    "regexes": (Subscription(regex="all"), Subscription(regex="one")),
+    "mixed": (BOTH, Subscription(regex="one")),
+}
+"""The two subscriptions that the clients of a search change between."""
 
 REBALANCE_TIMEOUT_MS, INTERVAL_MS, ASSIGNED_MS, EARLY_MS, LATE_MS = 1000, 10, 1, 5, 20
+RESOLVED_MS = -20_000  # so long ago that what is not resolved yet need not wait
 
 Snapshot = tuple[Any, ...]
 
@@ -60,7 +80,7 @@ class Client(NamedTuple):
 class SearchTopics:
     """The topics, which do not change."""
 
-    version = 1
+    version = created_version = 1
 
     def names(self) -> Iterable[str]:
         return COUNTS
@@ -72,6 +92,16 @@ class SearchTopics:
         return COUNTS.get(name)
 
 
+class SearchRegexes:
+    """Two regular expressions."""
+
+    def problem(self, _regex: str) -> str | None:
+        return None
+
+    def find(self, regexes: Collection[str], _names: Collection[str]) -> Mapping[str, tuple[str, ...]]:
+        return {regex: MATCHES[regex] for regex in regexes}
+
+
 class RememberingUniform:
     """Kafka's ``uniform``, which is asked the same again and again here."""
 
@@ -81,9 +111,12 @@ class RememberingUniform:
         self._targets: dict[object, TargetAssignment] = {}
 
     def assign(self, group: GroupToAssign) -> TargetAssignment:
-        key = tuple(
-            (member.member_id, member.topics, *((topic_id, *owned) for topic_id, owned in member.owned.items()))
-            for member in group.members
+        key = (
+            group.is_homogeneous,
+            *(
+                (member.member_id, member.topics, *((topic_id, *owned) for topic_id, owned in member.owned.items()))
+                for member in group.members
+            ),
         )
         if key not in self._targets:
             self._targets[key] = Uniform().assign(group)
@@ -100,23 +133,35 @@ def bits(partitions: Iterable[Partition]) -> int:
 class SearchWorld:
     """The group and its clients. ``deadlines``: the member epoch of each rebalance deadline that is set.
 
-    ``is_late``: whether the assignment interval is over.
+    ``is_late``: whether the assignment interval is over. ``resolving``: the regular expressions whose result is on its
+    way.
     """
 
     settings = ConsumerGroupSettings(assignment_interval_ms=INTERVAL_MS)
     topics = SearchTopics()
     assignors = ASSIGNORS
+    regexes = SearchRegexes()
 
-    def __init__(self, names: tuple[str, ...]) -> None:
+    def __init__(self, names: tuple[str, ...], kind: str = "names") -> None:
         self.names = names
+        self.kind = kind
         self.state = GroupState("g")
-        self.state.topics_version = SearchTopics.version
+        self.state.topics_version = self.state.regexes_version = SearchTopics.version
+        self.resolving: tuple[str, ...] = ()
         self.clients = dict.fromkeys(names, Client())
         self.deadlines: dict[str, int] = {}
         self.metadata_hash: Callable[[Iterable[str]], int] = lambda names: 0
         self.new_member_id: Callable[[], str] = str
         self.is_late = True
         self.has_asked_time = False
+
+    @property
+    def subscriptions(self) -> tuple[Subscription, Subscription]:
+        return SUBSCRIPTIONS[self.kind]
+
+    @property
+    def is_resolving(self) -> bool:
+        return bool(self.resolving)
 
     @property
     def wall_ms(self) -> int:
@@ -134,7 +179,8 @@ class SearchWorld:
 
     def subscribed(self) -> list[Partition]:
         """The partitions of all topics that members subscribe to."""
-        names = {name for member in self.state.members.values() for name in member.about.topics}
+        state = self.state
+        names = {name for member in state.members.values() for name in topics_of(member.about, state.regexes)}
         topic_ids = {TOPIC_IDS[name] for name in names}
         return [partition for partition in PARTITIONS if partition[0] in topic_ids]
 
@@ -158,7 +204,7 @@ class SearchWorld:
         name: str,
         epoch: int,
         arrives: bool,
-        topics: tuple[str, ...] | None = None,
+        subscription: Subscription | None = None,
         owned: tuple[Partition, ...] | None = None,
         is_full: bool = False,
     ) -> None:
@@ -166,7 +212,8 @@ class SearchWorld:
         request = ConsumerHeartbeat(
             *("g", self.member_id(name), epoch, name if name.isupper() else None),
             rebalance_timeout_ms=REBALANCE_TIMEOUT_MS if is_full else -1,
-            topics=topics,
+            topics=None if subscription is None else subscription.topics,
+            regex=None if subscription is None else subscription.regex,
             owned=owned,
         )
         plan = Plan()
@@ -204,6 +251,23 @@ class SearchWorld:
         if client.epoch:
             self.update(name, told=client.told & client.owned, missed=True)
 
+    def resolve(self) -> None:
+        """The result of the regular expressions is there."""
+        values = {regex: _resolved(regex) for regex in self.resolving}
+        self.resolving = ()
+        plan = Plan()
+        apply_result(self.state, values, self, plan)
+        self._apply(plan)
+
+    def remove_all(self) -> None:
+        """An administrator removes all members, which do not know it."""
+        plan = Plan()
+        identities = tuple(LeavingMember(member_id, None) for member_id in self.state.members)
+        left = leave_group(self.state, LeaveGroup("g", identities), self, plan)
+        if any(member.error is not NO_ERROR for member in left.members):
+            raise Violation(f"members cannot be removed: {left}")
+        self._apply(plan)
+
     def expire_session(self, member_id: str) -> None:
         plan = Plan()
         session_expired(self.state, member_id, self, plan)
@@ -224,6 +288,8 @@ class SearchWorld:
                 self.deadlines[member_id] = deadline.member_epoch
         for member_id in plan.removed:
             self.deadlines.pop(member_id, None)
+        if plan.regexes_to_resolve:
+            self.resolving = tuple(sorted(plan.regexes_to_resolve))
 
     # Snapshots -------------------------------------------------------------------------------------------------------
 
@@ -235,7 +301,7 @@ class SearchWorld:
             (
                 member_id,
                 member.about.instance_id,
-                SUBSCRIPTIONS.index(member.about.topics),
+                self.subscriptions.index(Subscription(member.about.topics, member.about.regex)),
                 ranks(member.current.member_epoch),
                 ranks(member.current.previous_member_epoch),
                 int(member.current.state),
@@ -248,7 +314,7 @@ class SearchWorld:
         deadlines = tuple((member_id, ranks(epoch)) for member_id, epoch in sorted(self.deadlines.items()))
         clients = tuple((ranks(client.epoch), *client[1:]) for client in self.clients.values())
         group = (ranks(state.epoch.epoch), ranks(state.target.epoch), state.target.timestamp_ms > 0)
-        return group, members, deadlines, clients
+        return group, members, deadlines, clients, tuple(sorted(state.regexes)), self.resolving
 
     def _ranks(self) -> Callable[[int], int]:
         currents = [member.current for member in self.state.members.values()]
@@ -263,38 +329,43 @@ class SearchWorld:
         return lambda epoch: ranks.get(epoch, epoch)
 
     @classmethod
-    def thaw(cls, names: tuple[str, ...], snapshot: Snapshot) -> SearchWorld:
-        group, members, deadlines, clients = snapshot
-        world = cls(names)
+    def thaw(cls, names: tuple[str, ...], kind: str, snapshot: Snapshot) -> SearchWorld:
+        group, members, deadlines, clients, regexes, resolving = snapshot
+        world = cls(names, kind)
         state = world.state
         state.epoch = GroupEpochValue(group[0])
         state.target = TargetEpochValue(group[1], ASSIGNED_MS if group[2] else 0)
         for member_id, instance_id, subscription, epoch, previous, member_state, assigned, pending, target in members:
             current = (epoch, previous, member_state, assigned, pending)
-            state.set_member(_member(member_id, instance_id, subscription, *current))
+            state.set_member(_member(member_id, instance_id, world.subscriptions[subscription], *current))
             if target >= 0:
                 state.targets[member_id] = SETS[target]
         state.members_max = len(names)
+        state.regexes = {regex: _resolved(regex) for regex in regexes}
+        world.resolving = tuple(resolving)
         world.deadlines = dict(deadlines)
         world.clients = {name: Client(*client) for name, client in zip(names, clients, strict=True)}
         return world
+
+
+def _resolved(regex: str) -> RegexValue:
+    return RegexValue(MATCHES[regex], SearchTopics.version, RESOLVED_MS)
 
 
 @lru_cache(maxsize=100_000)
 def _member(
     member_id: str,
     instance_id: str | None,
-    subscription: int,
+    subscription: Subscription,
     epoch: int,
     previous: int,
     state: int,
     assigned: int,
     pending: int,
 ) -> Member:
-    topics = SUBSCRIPTIONS[subscription]
     sets = (dict.fromkeys(SETS[assigned], 0), dict.fromkeys(SETS[pending], 0))
     return Member(
         member_id,
-        MemberValue(instance_id, topics=topics, rebalance_timeout_ms=REBALANCE_TIMEOUT_MS),
+        MemberValue(instance_id, rebalance_timeout_ms=REBALANCE_TIMEOUT_MS, **subscription._asdict()),
         CurrentValue(epoch, previous, MemberState(state), *sets),
     )
