@@ -181,18 +181,9 @@ class GroupSettings(Protocol):
     def offsets_retention_check_interval_ms(self) -> int: ...
 
 
-_NO_OVERRIDES: Mapping[str, int] = MappingProxyType({})
+GroupConfigs = Mapping[str, Mapping[str, int]]
+"""Settings of single groups (Kafka's resource type GROUP), by group id and Kafka's name, such as
+``consumer.session.timeout.ms``. The mapping changes while the coordinator runs, and few groups are in it.
+"""
 
-
-class GroupConfigs(Protocol):
-    """Settings of single groups (Kafka's resource type GROUP). They may change at run time."""
-
-    def overrides(self, group_id: str) -> Mapping[str, int]:
-        """By Kafka's name, such as ``consumer.session.timeout.ms``. A group has none unless somebody has set them."""
-
-
-class NoGroupConfigs:
-    """No group has settings of its own."""
-
-    def overrides(self, _group_id: str) -> Mapping[str, int]:
-        return _NO_OVERRIDES
+NO_CONFIGS: GroupConfigs = MappingProxyType({})

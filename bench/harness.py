@@ -129,11 +129,9 @@ class Server(ChildProcess):
     ``ready_s``: seconds from the start of the process until that line was read.
     """
 
-    def __init__(
-        self, arguments: Sequence[str], name: str, errors: Path | None = None, python: str = sys.executable
-    ) -> None:
+    def __init__(self, arguments: Sequence[str], name: str, errors: Path | None = None) -> None:
         started = time.perf_counter()
-        super().__init__(arguments, name, python, errors)
+        super().__init__(arguments, name, errors=errors)
         try:
             self.address = self._await_ready()
         except BaseException:

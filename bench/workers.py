@@ -127,25 +127,24 @@ def run(options: argparse.Namespace) -> Result:
             row
             for in_flight in IN_FLIGHT
             for requests in (HEARTBEATS, COMMITS)
-            for row in rows_of(loads, requests, in_flight, options)
+            for row in _rows(loads, requests, in_flight, options)
         ]
         compared = sum(load.verify() for load in loads.values())
     return Result(rows, split, compared)
 
 
 @contextmanager
-def serving(workers: int, python: str = sys.executable) -> Iterator[Server]:
+def serving(workers: int) -> Iterator[Server]:
     """``callboard serve`` on an empty folder in the current one: that for temporary files may be in memory.
 
-    ``python``: of another environment. 0 is a server without workers. A folder of workers is served by workers even if
-    there is only one.
+    0 is a server without workers. A folder of workers is served by workers even if there is only one.
     """
     with tempfile.TemporaryDirectory(prefix="bench-workers-", dir=Path.cwd()) as folder:
         if workers:
             (Path(folder) / STORE).mkdir()
         command = ["-m", "callboard", "serve", "--listen", "127.0.0.1:0", "--data", folder]
         command += ["--workers", str(max(workers, 1)), "--set", "group_initial_rebalance_delay_ms=0"]
-        with Server(command, "callboard serve", python=python) as server:
+        with Server(command, "callboard serve") as server:
             yield server
 
 
@@ -168,7 +167,7 @@ def settled_split(address: str, workers: int) -> list[int]:
     raise BenchError(f"the workers do not share the partitions after {SETTLE_S:.0f} s: {dict(split)}")
 
 
-def rows_of(loads: dict[str, LoadProcess], requests: str, in_flight: int, options: argparse.Namespace) -> list[Row]:
+def _rows(loads: dict[str, LoadProcess], requests: str, in_flight: int, options: argparse.Namespace) -> list[Row]:
     """Interleaved runs of one kind of request. The order changes from round to round."""
     for load in loads.values():
         load.run(requests, in_flight, min(WARM_UP_S, options.seconds))

@@ -2,6 +2,7 @@
 
 - records.py: what is durable. state.py: a group as the sum of its records.
 - messages.py, checks.py: heartbeats, and which are refused. heartbeat.py: what a heartbeat changes.
+- unchanged.py: the usual heartbeat, which changes nothing.
 - members.py: joining, static members. removal.py: leaving, timeouts.
 - target.py: when the group needs a new target assignment, and the assignor's part.
 - reconcile.py: how one member gets from its partitions to its target, as a table.

@@ -27,22 +27,22 @@ class OwnSettings:
 
     @property
     def session_timeout_ms(self) -> int:
-        return self._own("consumer.session.timeout.ms", self._settings.group_consumer_session_timeout_ms)
+        own, default = self._configs.get(self._group_id), self._settings.group_consumer_session_timeout_ms
+        return default if own is None else own.get("consumer.session.timeout.ms", default)
 
     @property
     def heartbeat_interval_ms(self) -> int:
-        return self._own("consumer.heartbeat.interval.ms", self._settings.group_consumer_heartbeat_interval_ms)
+        own, default = self._configs.get(self._group_id), self._settings.group_consumer_heartbeat_interval_ms
+        return default if own is None else own.get("consumer.heartbeat.interval.ms", default)
 
     @property
     def assignment_interval_ms(self) -> int:
-        return self._own("consumer.assignment.interval.ms", self._settings.group_consumer_assignment_interval_ms)
+        own, default = self._configs.get(self._group_id), self._settings.group_consumer_assignment_interval_ms
+        return default if own is None else own.get("consumer.assignment.interval.ms", default)
 
     @property
     def regex_refresh_interval_ms(self) -> int:
         return self._settings.group_consumer_regex_refresh_interval_ms
-
-    def _own(self, name: str, default: int) -> int:
-        return self._configs.overrides(self._group_id).get(name, default)
 
 
 class GroupDecisions:

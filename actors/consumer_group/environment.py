@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ..assignors.server.base import ServerAssignor
 from ..assignors.server.table import SERVER_ASSIGNORS
-from ..ports import GroupConfigs, NoGroupConfigs, TopicsView
+from ..ports import NO_CONFIGS, GroupConfigs, TopicsView
 from .metadata_hash import metadata_hash
 from .plan import NoRegexes, RegexMatcher
 
@@ -22,5 +22,5 @@ class ConsumerGroupPorts(NamedTuple):
 
     assignors: Mapping[str, ServerAssignor] = SERVER_ASSIGNORS
     metadata_hash: TopicsHash = metadata_hash
-    configs: GroupConfigs = NoGroupConfigs()
+    configs: GroupConfigs = NO_CONFIGS
     regexes: RegexMatcher = NoRegexes()

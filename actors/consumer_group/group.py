@@ -42,6 +42,7 @@ from .requests import describe_absent, refused
 from .state import GroupPhase, GroupState
 from .subscriptions import subscribed_topics
 from .timers import REBALANCE, SESSION, MemberTimers, RebalanceExpired, SessionExpired
+from .unchanged import unchanged_reply
 
 PARTITION_BYTES = 200
 """A partition that a member has, in both states, with its target."""
@@ -49,6 +50,8 @@ PARTITION_BYTES = 200
 
 class ConsumerGroup:
     """A group of the consumer protocol. Methods fill the ``effects`` that they get; none of them waits."""
+
+    type: GroupType = CONSUMER
 
     def __init__(self, group_id: str, environment: GroupEnvironment) -> None:
         self.group_id = group_id
@@ -61,10 +64,6 @@ class ConsumerGroup:
         self._environment = environment
         self._events: list[GroupEvent] = []  # of the entry in flight
         self._rebalances = 0  # of the entry in flight
-
-    @property
-    def type(self) -> GroupType:
-        return CONSUMER
 
     @property
     def state_name(self) -> str:
@@ -199,6 +198,15 @@ def _describe(group: ConsumerGroup, request: DescribeConsumerGroup, _reply: Repl
     return steps if len(state.members) > SHORT_WORK_ITEMS else run_steps(steps)
 
 
+def _heartbeat(group: ConsumerGroup, request: ConsumerHeartbeat, reply: ReplyTo | None, effects: Effects) -> Any:
+    if group.queue.is_idle:
+        unchanged = unchanged_reply(group.soft, request, group.decisions)
+        if unchanged is not None:
+            group.timers.set_session(request.member_id, group.decisions.settings.session_timeout_ms, effects)
+            return unchanged
+    return group.submit(request, reply, effects)
+
+
 def _commit(group: ConsumerGroup, request: OffsetCommit, _reply: ReplyTo | None, _effects: Effects) -> ErrorCode:
     return check_commit(group.soft, request, group.decisions.topics, group.decisions.metadata_max)
 
@@ -227,7 +235,7 @@ def _refuse(_group: object, request: Any, _reply: ReplyTo | None, _effects: Effe
 Handler = Callable[[ConsumerGroup, Any, ReplyTo | None, Effects], Any]
 
 OPEN: Mapping[type, Handler] = {
-    ConsumerHeartbeat: ConsumerGroup.submit,
+    ConsumerHeartbeat: _heartbeat,
     LeaveGroup: ConsumerGroup.submit,
     DescribeConsumerGroup: _describe,
     OffsetCommit: _commit,

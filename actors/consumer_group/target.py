@@ -6,7 +6,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ..assignors.server.base import AssignmentFailed, GroupMember, GroupToAssign, ServerAssignor, Topic
+from ..assignors.server.base import (
+    AssignmentFailed,
+    AssignmentPending,
+    GroupMember,
+    GroupToAssign,
+    ServerAssignor,
+    Topic,
+)
 from ..assignors.server.hash_order import copied_map_order, member_order, timeline_order
 from ..errors import CoordinatorError, ErrorCode
 from ..javahash import java_hash
@@ -68,11 +75,16 @@ class NextGroup(NamedTuple):
 def next_target(
     state: GroupState, member: Member, group: NextGroup, environment: DecisionEnvironment, plan: Plan
 ) -> Target:
-    """The member's target after this heartbeat. Raises CoordinatorError if the assignor fails."""
+    """The member's target after this heartbeat. Raises CoordinatorError if the assignor fails.
+
+    While the assignor works, or the last assignment is too young, it is the old one.
+    """
     if not needs_target(state, environment, group.epoch):
         return Target(state.target.epoch, state.target_of(member))
     try:
         targets = _assign(state, member, group, environment)
+    except AssignmentPending:
+        return Target(state.target.epoch, state.target_of(member))
     except AssignmentFailed as error:
         raise CoordinatorError(
             ErrorCode.UNKNOWN_SERVER_ERROR,
@@ -108,6 +120,7 @@ def _assign(
         _topics(environment.topics, subscribed_topics(members, state.regexes)),
         [_assignor_member(members[member_id], state) for member_id in order],
         group.is_homogeneous,
+        state.group_id,
     )
     assignment = choose_assignor(state.members, member, environment.assignors).assign(to_assign)
     return {

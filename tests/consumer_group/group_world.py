@@ -15,6 +15,7 @@ from callboard.actors.consumer_group.records import Partition, RegexValue
 from callboard.actors.consumer_group.regexes import apply_result
 from callboard.actors.consumer_group.removal import rebalance_expired, remove_members, session_expired
 from callboard.actors.consumer_group.state import GroupState
+from callboard.actors.consumer_group.unchanged import unchanged_reply
 from callboard.actors.errors import CoordinatorError, ErrorCode
 from callboard.runtime.node.topic_regexes import TopicRegexes
 
@@ -78,6 +79,7 @@ class World:
         self.wall_ms = START_MS
         self.state = GroupState(GROUP)
         self.plan = Plan()
+        self.unchanged = 0  # heartbeats that needed no decision
 
     @property
     def phase(self) -> str:
@@ -92,8 +94,11 @@ class World:
     def heartbeat(self, member_id: str, epoch: int, **fields: Any) -> ConsumerHeartbeatReply:
         """The same with the partitions of a request."""
         request = ConsumerHeartbeat(GROUP, member_id, epoch, **fields)
-        plan = Plan()
+        plan, unchanged = Plan(), unchanged_reply(self.state, request, self)
         reply = handle_heartbeat(self.state, request, self, plan)
+        if unchanged is not None:
+            self.unchanged += 1
+            assert (unchanged, [], {}) == (reply, plan.records, plan.deadlines)
         self.apply(plan)
         return reply
 

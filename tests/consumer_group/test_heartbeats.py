@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from consumer_group.group_world import START_MS, Topics, World
 
+from callboard.actors.assignors.server.base import AssignmentPending, GroupToAssign, TargetAssignment
+from callboard.actors.assignors.server.uniform import Uniform
 from callboard.actors.consumer_group.plan import ConsumerGroupSettings, RebalanceDeadline
 from callboard.actors.consumer_group.records import MemberState
 from callboard.actors.errors import CoordinatorError, ErrorCode
@@ -172,6 +174,35 @@ def test_of_two_assignors_with_as_many_votes_the_newer_one_is_used() -> None:
     assert {name: group.text(target) for name, target in group.state.targets.items()} == {"a": "t0 u0", "b": "t1 u1"}
 
 
+class Slow:
+    """An assignor that works until it is told that it is ready. ``groups``: the ids of groups that it was asked for."""
+
+    name = "slow"
+
+    def __init__(self) -> None:
+        self.is_ready = False
+        self.groups: list[str] = []
+
+    def assign(self, group: GroupToAssign) -> TargetAssignment:
+        self.groups.append(group.group_id)
+        if not self.is_ready:
+            raise AssignmentPending
+        return Uniform().assign(group)
+
+
+def test_members_keep_their_target_while_the_assignor_works() -> None:
+    group, slow = two_members(), Slow()
+    group.assignors = {"slow": slow}
+    assert group.join("c", "t").member_epoch == 3
+    assert (group.state.epoch.epoch, group.state.target.epoch, group.phase) == (4, 3, "Assigning")
+    assert [group.beat(name, 3).assigned for name in "abc"] == [None] * 3
+    slow.is_ready = True
+    assert group.beat("a", 3).assigned is None
+    assert (group.state.target.epoch, group.phase) == (4, "Reconciling")
+    assert {len(target) for target in group.state.targets.values()} == {1, 2}
+    assert slow.groups == ["g"] * 5
+
+
 def test_a_member_without_topics_takes_all_partitions_away_for_a_while() -> None:
     """A fault of Kafka 4.3.1: it does not count the new member, which then speaks for the subscriptions of all."""
     group = world()
@@ -180,6 +211,18 @@ def test_a_member_without_topics_takes_all_partitions_away_for_a_while() -> None
     group.beat("c", -1)
     group.join("a")
     assert {name: group.text(target) for name, target in group.state.targets.items()} == {"a": "", "z": ""}
+
+
+def test_a_heartbeat_that_changes_nothing_needs_no_decision() -> None:
+    """``World.beat`` compares its reply with that of the decision."""
+    group = two_members()
+    for epoch, fields in ((3, {}), (3, {"owned": "t0 t1"}), (3, {"rack_id": "r"}), (3, {})):
+        group.beat("a", epoch, **fields)
+    assert group.unchanged == 2
+    for change in (lambda: group.topics.create("u", 1), lambda: group.join("c", "t")):
+        change()
+        group.beat("a", 3)
+        assert group.unchanged == 2
 
 
 # Epochs --------------------------------------------------------------------------------------------------------------

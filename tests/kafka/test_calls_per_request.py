@@ -7,6 +7,7 @@ import pstats
 from pathlib import Path
 from typing import Any
 
+from consumer_requests import consumer_heartbeat_values, join
 from harness import (
     MemoryClient,
     async_test,
@@ -21,13 +22,15 @@ from callboard import actors, runtime
 
 PIPELINED = 16
 ROUNDS = 20
-HEARTBEAT_CALLS_MAX = 13
-COMMIT_CALLS_MAX = 33
+HEARTBEAT_CALLS_MAX = 23
+CONSUMER_HEARTBEAT_CALLS_MAX = 33
+COMMIT_CALLS_MAX = 70
 FOLDERS = tuple(str(Path(package.__path__[0]).resolve()) for package in (actors, runtime))
 
 
 async def send(client: MemoryClient, data: bytes) -> None:
     for _ in range(ROUNDS):
+        client.transport.written.clear()
         client.feed(data * PIPELINED)
         await client.answered(PIPELINED)
 
@@ -48,8 +51,12 @@ async def calls_per_request(client: MemoryClient, data: bytes) -> float:
 async def test_heartbeats_and_commits_take_few_calls(tmp_path: Path) -> None:
     async with running_node(tmp_path, {"sync": "none"}) as harness:
         member = await join_and_sync(await harness.connect(), "g")
+        joined = await join(await harness.connect(), "a", "t", group_id="consumers")
         client = MemoryClient(harness.node)
         heartbeats = await calls_per_request(client, frame("heartbeat", 4, **heartbeat_values("g", member)))
         commits = await calls_per_request(client, frame("offset_commit", 8, **commit_values("simple")))
-        assert 5 < heartbeats < HEARTBEAT_CALLS_MAX
-        assert 10 < commits < COMMIT_CALLS_MAX
+        unchanged = consumer_heartbeat_values("a", joined["member_epoch"], group_id="consumers")
+        consumer_heartbeats = await calls_per_request(client, frame("consumer_group_heartbeat", 1, **unchanged))
+        assert 15 < heartbeats < HEARTBEAT_CALLS_MAX
+        assert 15 < consumer_heartbeats < CONSUMER_HEARTBEAT_CALLS_MAX
+        assert 30 < commits < COMMIT_CALLS_MAX

@@ -252,7 +252,7 @@ PROOFS: Mapping[str, Proof] = {
     "cluster-commits": bench_proof("commits", 3, "--seconds", "2"),
     "cluster-takeover": bench_proof("takeover", 3),
     "cluster-idle": bench_proof("idle", 3),
-    "cluster-workers": bench_proof("workers", 3, "--rounds", "6", obstacle=no_obstacle),
+    "cluster-workers": bench_proof("workers", 3, obstacle=no_obstacle),
     "cluster-failover": Proof(
         run_failover, 5, 1, "pytest tests/faults/test_failover.py", missing_postgres, is_measured=True
     ),

@@ -64,12 +64,12 @@ class ValueLog:
         with self._locked(for_writing=True) as file:
             if name in file.places:
                 return False
-            self._append_value(file, name, value)
+            self._append(file, file.record(Kind.VALUE, name, value))
             return True
 
     def put(self, name: str, value: bytes) -> None:
         with self._locked(for_writing=True) as file:
-            self._append_value(file, name, value)
+            self._append(file, file.record(Kind.VALUE, name, value))
 
     def get(self, names: Sequence[str]) -> list[bytes | None]:
         with self._locked() as file:
@@ -164,17 +164,7 @@ class ValueLog:
             raise
         return file
 
-    def _append_value(self, file: _File, name: str, value: bytes) -> None:
-        """Each round of a worker is one, so its record is not read again."""
-        record = file.record(Kind.VALUE, name, value)
-        self._write(file, record)
-        file.note_value(name, file.end + len(record) - len(value), len(value))
-
     def _append(self, file: _File, records: bytes, *, must_sync: bool = True) -> None:
-        self._write(file, records, must_sync=must_sync)
-        file.apply(records)
-
-    def _write(self, file: _File, records: bytes, *, must_sync: bool = True) -> None:
         try:
             file.write(records, must_sync=must_sync)
         except OSError:
@@ -184,6 +174,7 @@ class ValueLog:
             except OSError as error:
                 self._failure = error
             raise
+        file.apply(records)
 
     def _move(self, file: _File) -> None:
         """Copy the values to the next file, and remove this one."""
@@ -230,24 +221,14 @@ class _File:
         """Apply records that are in the file at ``end``. Returns whether the file is complete."""
         is_complete, start = False, self.end
         for kind, name, value_at, size in _whole_records(records, self.salt):
+            old = self.places.pop(name, None)
+            self.value_bytes -= 0 if old is None else old.size
             if kind == Kind.VALUE:
-                self.note_value(name, start + value_at, size)
-            else:
-                self._forget(name)
-                self.end = start + value_at + size
+                self.places[name] = Place(start + value_at, size)
+                self.value_bytes += size
             is_complete = is_complete or kind == Kind.COMPLETE
+            self.end = start + value_at + size
         return is_complete
-
-    def note_value(self, name: str, position: int, size: int) -> None:
-        """A record ends with this value."""
-        self._forget(name)
-        self.places[name] = Place(position, size)
-        self.value_bytes += size
-        self.end = position + size
-
-    def _forget(self, name: str) -> None:
-        old = self.places.pop(name, None)
-        self.value_bytes -= 0 if old is None else old.size
 
     def value(self, name: str) -> bytes | None:
         place = self.places.get(name)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from ....actors.consumer_group.messages import ConsumerHeartbeat, ConsumerHeartbeatReply
 from ....actors.consumer_group.records import Partition
+from ....actors.consumer_group.unchanged import UNCHANGED
 from ....actors.steps import SHORT_WORK_ITEMS, Steps, pieces, run_steps
 from ..authorize import authorize, authorize_in_steps
 from ..call import Body, Call
@@ -18,6 +19,7 @@ from ..checks import DESCRIBE_TOPIC, READ_GROUP
 from ..codec.codes import milliseconds
 from ..codec.rows import NO_TAGS, compact_count, compact_string
 from ..codec.schemas import shortened
+from ..codec.short_heartbeat import ShortHeartbeat
 from ..refusals import report_over_limit
 
 MEMBER_CHOOSES_ID_FROM = 1  # KIP-1082
@@ -28,6 +30,7 @@ NO_THROTTLE_MS = 0
 
 _ERROR = struct.Struct(">ih")  # throttle time, error
 _EPOCH = struct.Struct(">ii")  # member epoch, heartbeat interval
+_NO_ERROR = _ERROR.pack(NO_THROTTLE_MS, 0) + compact_string(None)
 _NO_ASSIGNMENT, _ASSIGNMENT = b"\xff" + NO_TAGS, b"\1"
 
 
@@ -44,11 +47,15 @@ def handle(call: Call) -> Steps[None]:
 
 
 def handle_unchecked(call: Call) -> Steps[None] | None:
-    owned = call.request.topic_partitions
-    if owned is None:
-        _ask(call, None)
-        return None
-    return _ask_in_steps(call)
+    request, connection = call.request, call.connection
+    if type(request) is not ShortHeartbeat:
+        return _ask_in_steps(call)
+    message = ConsumerHeartbeat(
+        *(request.group_id, request.member_id, request.member_epoch, *UNCHANGED),
+        *(connection.client_id, connection.client_host, call.schema.version >= MEMBER_CHOOSES_ID_FROM),
+    )
+    call.ask_group(message, encode)
+    return None
 
 
 def _ask_in_steps(call: Call) -> Steps[None]:
@@ -86,9 +93,12 @@ def _ask(call: Call, owned: tuple[Partition, ...] | None) -> None:
 def encode(call: Call, reply: ConsumerHeartbeatReply) -> Body:
     if reply.limit:
         report_over_limit(call, reply.limit)
-    assigned = reply.assigned
+    assigned, member_id = reply.assigned, reply.member_id
     if assigned is None:
-        return _head(reply) + _NO_ASSIGNMENT
+        if member_id is None or reply.error or reply.message is not None:
+            return _head(reply) + _NO_ASSIGNMENT
+        epoch = _EPOCH.pack(reply.member_epoch, reply.heartbeat_interval_ms)
+        return _NO_ERROR + compact_string(member_id) + epoch + _NO_ASSIGNMENT
     steps = _encode_in_steps(reply, assigned)
     return steps if len(assigned) > SHORT_WORK_ITEMS else run_steps(steps)
 

@@ -18,6 +18,8 @@ from ...log.format.varint import encode_unsigned
 from .durations import duration_reader
 from .frames import message_type
 from .kio import kio
+from .short_heartbeat import NAME as CONSUMER_HEARTBEAT
+from .short_heartbeat import short_heartbeat_reader
 from .stepped_reading import EntityReader, stepped_reader
 from .validation import Reader, validating_reader
 
@@ -39,6 +41,8 @@ class Schema:
         self.decode_error: type[Exception] = kio("serial.errors").SerialError
         read = duration_reader(self.request_type, serial.entity_reader(self.request_type))
         self.read: Reader = validating_reader(self.request_type, read)
+        if name == CONSUMER_HEARTBEAT:
+            self.read = short_heartbeat_reader(version, self.read)
         self._write = serial.entity_writer(self.response_type)
         self._types = sys.modules[self.response_type.__module__]
 
