@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection
-from typing import NamedTuple
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
 
+from .documents import NO_FIELDS, decode_document, encode_document
 from .keys import MANIFESTS, manifest_key, manifest_prefix, number_of, owner_of
 from .store import Store, settle
 
@@ -45,7 +45,10 @@ class Tail(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """``epoch``: that of the owner who wrote it, or copied by a compaction. No ``tail``: the segments are complete."""
+    """``epoch``: that of the owner who wrote it, or copied by a compaction. No ``tail``: the segments are complete.
+
+    ``unknown``: fields of a newer version.
+    """
 
     partition: int
     version: int
@@ -53,6 +56,7 @@ class Manifest(NamedTuple):
     epoch: int
     segments: tuple[Segment, ...] = ()
     tail: Tail | None = None
+    unknown: Mapping[str, Any] = NO_FIELDS
 
     @property
     def end(self) -> int:
@@ -61,14 +65,16 @@ class Manifest(NamedTuple):
 
     def encode(self) -> bytes:
         fields = {"token": self.token, "epoch": self.epoch, "segments": self.segments, "tail": self.tail}
-        return json.dumps(fields, separators=(",", ":")).encode()
+        return encode_document(fields, self.unknown)
 
 
 def decode_manifest(partition: int, version: int, data: bytes) -> Manifest:
-    fields = json.loads(data)
-    tail = Tail(*fields["tail"]) if fields["tail"] else None
-    segments = tuple(Segment(*segment) for segment in fields["segments"])
-    return Manifest(partition, version, fields["token"], fields["epoch"], segments, tail)
+    """Raises FormatUnknown."""
+    fields = decode_document(f"the manifest of partition {partition}", data)
+    stored_tail = fields.pop("tail")
+    tail = Tail(*stored_tail) if stored_tail else None
+    segments = tuple(Segment(*segment) for segment in fields.pop("segments"))
+    return Manifest(partition, version, fields.pop("token"), fields.pop("epoch"), segments, tail, fields)
 
 
 class ManifestMissing(Exception):

@@ -5,13 +5,13 @@ A version of the register is immutable. Whoever creates the next version has cha
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..log.partition_counts import PartitionCounts
+from .documents import NO_FIELDS, decode_document, encode_document
 
 NOBODY = ""
 WATCHED = 3
@@ -41,7 +41,7 @@ class Register(NamedTuple):
 
     ``session_timeout_ms``: a session that shows no sign of life for this long is declared dead. It never changes,
     because leases are right only if all nodes have the same. ``damage``: why no node may serve, "" if they may.
-    ``accepted_losses``: how often an operator has decided that they may again.
+    ``accepted_losses``: how often an operator has decided that they may again. ``unknown``: fields of a newer version.
     """
 
     version: int
@@ -55,6 +55,7 @@ class Register(NamedTuple):
     session_timeout_ms: int
     damage: str = ""
     accepted_losses: int = 0
+    unknown: Mapping[str, Any] = NO_FIELDS
 
     def owned(self, session: str) -> dict[int, int]:
         """The epochs of the partitions that a session owns, by partition."""
@@ -133,8 +134,9 @@ class Register(NamedTuple):
         return self._replace(version=version, token=token)
 
     def encode(self) -> bytes:
-        fields = self._asdict() | {"counts": list(self.counts)}
-        return json.dumps(fields, separators=(",", ":")).encode()
+        fields = self._asdict()
+        unknown = fields.pop("unknown")
+        return encode_document(fields | {"counts": list(self.counts)}, unknown)
 
 
 def empty_register(counts: PartitionCounts, token: str, cluster_id: str, session_timeout_ms: int) -> Register:
@@ -144,19 +146,21 @@ def empty_register(counts: PartitionCounts, token: str, cluster_id: str, session
 
 
 def decode_register(data: bytes) -> Register:
-    fields: dict[str, Any] = json.loads(data)
+    """Raises FormatUnknown."""
+    fields = decode_document("the register", data)
     return Register(
-        fields["version"],
-        fields["token"],
-        fields["cluster_id"],
-        PartitionCounts(*fields["counts"]),
-        {session: _decode_node(node) for session, node in fields["nodes"].items()},
-        tuple(fields["owners"]),
-        tuple(fields["epochs"]),
-        fields["node_ids"],
-        fields["session_timeout_ms"],
-        fields.get("damage", ""),
-        fields.get("accepted_losses", 0),
+        fields.pop("version"),
+        fields.pop("token"),
+        fields.pop("cluster_id"),
+        PartitionCounts(*fields.pop("counts")),
+        {session: _decode_node(node) for session, node in fields.pop("nodes").items()},
+        tuple(fields.pop("owners")),
+        tuple(fields.pop("epochs")),
+        fields.pop("node_ids"),
+        fields.pop("session_timeout_ms"),
+        fields.pop("damage", ""),
+        fields.pop("accepted_losses", 0),
+        fields,
     )
 
 

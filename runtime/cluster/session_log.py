@@ -92,7 +92,7 @@ class SessionLog:
             segments = (*segments, await write_segment(self._store, manifest.partition, version, batches, token))
         tail = Tail(self.session, self._wal.next_number)
         token_text = self._environment.token().hex()
-        taken = Manifest(manifest.partition, version, token_text, epoch, segments, tail)
+        taken = manifest._replace(version=version, token=token_text, epoch=epoch, segments=segments, tail=tail)
         return taken if await create_manifest(self._store, taken) else None
 
     async def close(self, partitions: Collection[int]) -> None:

@@ -6,10 +6,11 @@ memory of the node that leads the topic.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
+
+from .documents import NO_FIELDS, decode_document, encode_document
 
 
 class SharedTopic(NamedTuple):
@@ -33,12 +34,13 @@ class Deletion(NamedTuple):
 
 
 class TopicsDocument(NamedTuple):
-    """``topics`` by name."""
+    """``topics`` by name. ``unknown``: fields of a newer version."""
 
     version: int
     token: str
     topics: Mapping[str, SharedTopic]
     deletions: tuple[Deletion, ...] = ()
+    unknown: Mapping[str, Any] = NO_FIELDS
 
     def numbered(self, version: int, token: str) -> TopicsDocument:
         return self._replace(version=version, token=token)
@@ -58,16 +60,17 @@ class TopicsDocument(NamedTuple):
         }
         deletions = [[each.number, sorted(each.names), sorted(each.uncleaned)] for each in self.deletions]
         fields = {"version": self.version, "token": self.token, "topics": topics, "deletions": deletions}
-        return json.dumps(fields, separators=(",", ":")).encode()
+        return encode_document(fields, self.unknown)
 
 
 def decode_topics(data: bytes) -> TopicsDocument:
-    fields = json.loads(data)
+    """Raises FormatUnknown."""
+    fields = decode_document("the document of topics", data)
     topics = {
         name: SharedTopic(UUID(hex=topic_id), partitions, first_epoch, settings)
-        for name, (topic_id, partitions, first_epoch, settings) in fields["topics"].items()
+        for name, (topic_id, partitions, first_epoch, settings) in fields.pop("topics").items()
     }
     deletions = tuple(
-        Deletion(number, frozenset(names), frozenset(uncleaned)) for number, names, uncleaned in fields["deletions"]
+        Deletion(number, frozenset(names), frozenset(uncleaned)) for number, names, uncleaned in fields.pop("deletions")
     )
-    return TopicsDocument(fields["version"], fields["token"], topics, deletions)
+    return TopicsDocument(fields.pop("version"), fields.pop("token"), topics, deletions, fields)

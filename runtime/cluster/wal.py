@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from struct import Struct
 from typing import NamedTuple
 
+from .documents import FormatUnknown
 from .keys import floor_prefix, number_of, round_key, tombstone_key, wal_prefix
 from .store import Store, settle
 
@@ -42,7 +43,10 @@ class Round(NamedTuple):
 
 
 def decode_round(data: bytes) -> Round:
+    """Raises FormatUnknown: the first byte is the kind of the round and its format."""
     kind, token, previous = _HEAD.unpack_from(data)
+    if kind not in (ROUND, SEAL):
+        raise FormatUnknown("a round", repr(kind), f"{ROUND!r} and {SEAL!r}")
     return Round(kind == SEAL, token, previous, data[_HEAD.size :])
 
 
