@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from actor_system.ports import RecordedReply
+from actor_system.ports import ManualLog, RecordedReply
 from actor_system.simulation import CoordinatorSimulation
 
 from callboard.actors.consumer_group.group import ConsumerGroup
@@ -28,7 +28,9 @@ class ActorWorld(CoordinatorSimulation):
 
     def restarted(self) -> ActorWorld:
         """A coordinator that has loaded what is durable."""
-        return ActorWorld(self.log.groups())
+        log = ManualLog()
+        log.durable = list(self.log.durable)
+        return ActorWorld(log.groups(), log=log)
 
     def beat(self, member_id: str, epoch: int, **fields: Any) -> RecordedReply:
         """Send a heartbeat and run."""
