@@ -14,7 +14,7 @@ REAL_TIME := $(wildcard tests/faults tests/peers tests/real_kafka tests/suites)
 PURE := $(wildcard tests/common tests/coordinator tests/group tests/settings tests/timer tests/topics tests/transactions \
   tests/log/test_log_batch.py tests/log/test_log_codecs.py tests/log/test_log_records.py tests/log/test_log_spans.py)
 
-.PHONY: run test test-real-time test-others quick check golden suites docs soak bench clean
+.PHONY: run test test-real-time test-others quick check golden suites docs soak bars bench clean
 
 run: $(VENV)/.installed
 	$(BIN)/callboard serve --listen 127.0.0.1:9092 --data ./data
@@ -63,6 +63,13 @@ docs: $(VENV)/.installed-test
 # `make soak PROOFS="simulation kills" MINUTES=30` runs some of it, `SEEDS=3` three seeds of each.
 soak: $(VENV)/.installed-test
 	PYTHONPATH=tests $(BIN)/python -m soak $(PROOFS) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEEDS),--seeds $(SEEDS))
+
+# The bars of a cluster in 15 minutes, on a quiet machine; `:3` are three seeds. The table is written into the documentation.
+BARS := cluster-takeover:3 cluster-idle:1 cluster-commits:1 cluster-kill:3 cluster-stop:3 cluster-drain:1 cluster-cut:1 \
+  cluster-kill-on-s3:1 cluster-workers:1
+bars: $(VENV)/.installed-test
+	for bar in $(BARS); do PYTHONPATH=tests $(BIN)/python -m soak $${bar%:*} --seeds $${bar#*:} || true; done
+	PYTHONPATH=tests $(BIN)/python -m faults report --write
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/callboard bench server
