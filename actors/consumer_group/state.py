@@ -31,6 +31,9 @@ NEW_CURRENT = CurrentValue()
 
 NO_TARGET: tuple[Partition, ...] = ()
 
+DURABLE = ("group_id", "epoch", "members", "target", "targets", "regexes", "has_topic_metadata")
+"""The attributes of ``GroupState`` that records consist of. The others are indexes, or are not durable."""
+
 
 class GroupPhase(StrEnum):
     """The state of a group in listings."""
@@ -88,6 +91,17 @@ class GroupState:
         self.topics_version: int | None = None
         self.regexes_version: int | None = None
         self._stable_at: dict[int, int] = {}  # member epoch -> number of members that are stable there
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the records of both amount to the same."""
+        if not isinstance(other, GroupState):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in DURABLE)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"GroupState({', '.join(f'{name}={getattr(self, name)!r}' for name in DURABLE)})"
 
     def copy(self) -> GroupState:
         """An independent state. Both share what cannot change."""

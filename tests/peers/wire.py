@@ -108,10 +108,15 @@ def _value(hint: Any, value: Plain) -> Any:
     if isinstance(value, list | tuple):
         return tuple(_value(_item_type(hint), item) for item in value)
     if isinstance(value, Mapping):
-        return build(hint, value)
+        return build(_entity_type(hint), value)
     if isinstance(hint, type) and issubclass(hint, datetime.timedelta):
         return datetime.timedelta(milliseconds=value)
     return value
+
+
+def _entity_type(hint: Any) -> Any:
+    """``X`` of ``X`` or ``X | None``."""
+    return next(choice for choice in (hint, *typing.get_args(hint)) if dataclasses.is_dataclass(choice))
 
 
 def _item_type(hint: Any) -> Any:

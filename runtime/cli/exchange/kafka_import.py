@@ -45,8 +45,8 @@ from .kafka_folder import COUNT_SETTINGS, partition_folders, require_stopped_kaf
 
 IMPORTING = ".importing"
 OPTIONS = {TOPIC: "--partitions", TRANSACTIONS_TOPIC: "--transaction-partitions"}
-NEWER_GROUPS = range(3, 16)
-"""Key types of Kafka's newer group types (KIP-848, share groups, Streams)."""
+NEWER_GROUPS = frozenset((*range(9, 16), *range(17, 24)))
+"""Key types of share groups (KIP-932) and streams groups (KIP-1071)."""
 
 _COPY_BYTES = 1024 * 1024
 _OPEN = (TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
