@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from .errors import ErrorCode
 from .records import MarkerRecord, OffsetRecord, Record, item_count
 from .steps import SHORT_WORK_ITEMS, Steps
+
+T = TypeVar("T")
 
 
 class Random(Protocol):
@@ -187,3 +189,17 @@ GroupConfigs = Mapping[str, Mapping[str, int]]
 """
 
 NO_CONFIGS: GroupConfigs = MappingProxyType({})
+
+
+class BackgroundWork(Protocol):
+    """Runs what would block the event loop."""
+
+    def run(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+        """Call ``work``, which does not raise, and then ``done`` with its result, both perhaps in another thread."""
+
+
+class InlineWork:
+    """Runs it at once."""
+
+    def run(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+        done(work())

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from base64 import urlsafe_b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 
 from ..assignors.server.base import ServerAssignor
 from ..group.environment import GroupEnvironment
 from ..ports import GroupConfigs, GroupSettings, Random, TopicsView
+from .messages import RegexesResolved
 from .plan import RegexMatcher
+from .records import RegexValue
+
+log = logging.getLogger("callboard.actors")
 
 
 class OwnSettings:
@@ -48,17 +54,24 @@ class OwnSettings:
 class GroupDecisions:
     """``DecisionEnvironment`` of one group."""
 
-    __slots__ = ("_environment", "is_resolving", "settings", "topics")
+    __slots__ = ("_environment", "_group_id", "is_resolving", "settings", "topics")
 
     def __init__(self, group_id: str, environment: GroupEnvironment) -> None:
         self.settings = OwnSettings(group_id, environment.settings, environment.consumer_groups.configs)
         self.topics: TopicsView = environment.topics
         self.is_resolving = False
         self._environment = environment
+        self._group_id = group_id
 
     @property
     def regexes(self) -> RegexMatcher:
         return self._environment.consumer_groups.regexes
+
+    def resolution(self, regexes: Collection[str]) -> Callable[[], RegexesResolved]:
+        """The work of matching all topics that exist now. None begins before the result of this one."""
+        self.is_resolving = True
+        names, version, now_ms = tuple(self.topics.names()), self.topics.version, self.wall_ms
+        return partial(resolve, self._group_id, self.regexes, tuple(regexes), names, RegexValue((), version, now_ms))
 
     @property
     def assignors(self) -> Mapping[str, ServerAssignor]:
@@ -81,6 +94,18 @@ class GroupDecisions:
     @property
     def wall_ms(self) -> int:
         return self._environment.clock.wall_ms()
+
+
+def resolve(
+    group_id: str, matcher: RegexMatcher, regexes: Collection[str], names: Collection[str], value: RegexValue
+) -> RegexesResolved:
+    """Runs in the background. ``value``: the version of the topics, and the time."""
+    try:
+        found = matcher.find(regexes, names)
+    except Exception:
+        log.exception("the regular expressions of group %r could not be resolved", group_id)
+        return RegexesResolved(group_id, {})
+    return RegexesResolved(group_id, {regex: value._replace(topics=topics) for regex, topics in found.items()})
 
 
 def new_member_id(random: Random) -> str:

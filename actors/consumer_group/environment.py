@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ..assignors.server.base import ServerAssignor
 from ..assignors.server.table import SERVER_ASSIGNORS
-from ..ports import NO_CONFIGS, GroupConfigs, TopicsView
+from ..ports import NO_CONFIGS, BackgroundWork, GroupConfigs, InlineWork, TopicsView
 from .metadata_hash import metadata_hash
 from .plan import NoRegexes, RegexMatcher
 
@@ -17,10 +17,11 @@ TopicsHash = Callable[[TopicsView, Iterable[str]], int]
 class ConsumerGroupPorts(NamedTuple):
     """``assignors``: by name; the first is the default. ``metadata_hash``: of those of these topics that exist.
 
-    ``configs``: settings of single groups. ``regexes``: matches topics.
+    ``configs``: settings of single groups. ``regexes``: matches topics, in the ``background``.
     """
 
     assignors: Mapping[str, ServerAssignor] = SERVER_ASSIGNORS
     metadata_hash: TopicsHash = metadata_hash
     configs: GroupConfigs = NO_CONFIGS
     regexes: RegexMatcher = NoRegexes()
+    background: BackgroundWork = InlineWork()

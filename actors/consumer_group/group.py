@@ -32,11 +32,13 @@ from .messages import (
     ConsumerHeartbeat,
     ConsumerHeartbeatReply,
     DescribeConsumerGroup,
+    RegexesResolved,
 )
 from .notes import before, event_at, events_of, identify
 from .offsets import check_commit, check_fetch, check_txn_commit
 from .plan import Plan
 from .records import CONSUMER
+from .regexes import apply_result
 from .removal import rebalance_expired, session_expired
 from .requests import describe_absent, refused
 from .state import GroupPhase, GroupState
@@ -99,7 +101,7 @@ class ConsumerGroup:
 
     # Decisions -------------------------------------------------------------------------------------------------------
 
-    def _decide(self, message: Any, effects: Effects) -> Decided | None:
+    def _decide(self, message: Any, effects: Effects) -> Decided:
         plan = Plan()
         try:
             value = DECISIONS[type(message)](self, message, plan)
@@ -109,6 +111,10 @@ class ConsumerGroup:
             self._replay(message, plan)
         if plan.topics_version is not None:
             self.soft.topics_version = plan.topics_version
+        if plan.regexes_version is not None:
+            self.soft.regexes_version = plan.regexes_version
+        if plan.regexes_to_resolve:
+            effects.background.append(self.decisions.resolution(plan.regexes_to_resolve))
         self.timers.apply(plan, self.decisions.settings.session_timeout_ms, effects)
         return Decided(value, plan.records)
 
@@ -237,6 +243,7 @@ Handler = Callable[[ConsumerGroup, Any, ReplyTo | None, Effects], Any]
 OPEN: Mapping[type, Handler] = {
     ConsumerHeartbeat: _heartbeat,
     LeaveGroup: ConsumerGroup.submit,
+    RegexesResolved: ConsumerGroup.submit,
     DescribeConsumerGroup: _describe,
     OffsetCommit: _commit,
     TxnOffsetCommit: _txn_commit,
@@ -250,6 +257,7 @@ OPEN: Mapping[type, Handler] = {
 CLOSED: Mapping[type, Handler] = {
     ConsumerHeartbeat: _refuse,
     LeaveGroup: _refuse,
+    RegexesResolved: _always(NO_ERROR),
     DescribeConsumerGroup: _refuse,
     OffsetCommit: _always(ErrorCode.COORDINATOR_NOT_AVAILABLE),
     TxnOffsetCommit: _always(ErrorCode.COORDINATOR_NOT_AVAILABLE),
@@ -284,11 +292,17 @@ def _decide_rebalance(group: ConsumerGroup, expired: RebalanceExpired, plan: Pla
     rebalance_expired(group.soft, expired.member_id, expired.member_epoch, group.decisions, plan)
 
 
+def _decide_regexes(group: ConsumerGroup, result: RegexesResolved, plan: Plan) -> None:
+    group.decisions.is_resolving = False
+    apply_result(group.soft, result.resolved, group.decisions, plan)
+
+
 DECISIONS: Mapping[type, Callable[[ConsumerGroup, Any, Plan], Any]] = {
     ConsumerHeartbeat: _decide_heartbeat,
     LeaveGroup: _decide_leave,
     SessionExpired: _decide_session,
     RebalanceExpired: _decide_rebalance,
+    RegexesResolved: _decide_regexes,
 }
 """What decides about requests and about deadlines that have passed. Each returns the reply."""
 

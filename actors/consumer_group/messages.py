@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from ..errors import NO_ERROR, ErrorCode
-from .records import Partition
+from .records import Partition, RegexValue
 
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
@@ -81,3 +82,10 @@ class ConsumerGroupDescribed(NamedTuple):
     assignment_epoch: int = 0
     assignor_name: str = ""
     members: tuple[DescribedConsumer, ...] = ()
+
+
+class RegexesResolved(NamedTuple):
+    """To a group, from its work in the background: the topics that its regular expressions match."""
+
+    group_id: str
+    resolved: Mapping[str, RegexValue]

@@ -5,11 +5,15 @@ The functions in ``deletion``, ``offset_requests``, ``handlers`` and ``restart``
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import partial
 from typing import Any
+
+import pykka
 
 from ..base import ActorRef
 from ..errors import ErrorCode
-from ..messages import Append, GroupChanged
+from ..messages import Append, GroupChanged, GroupRequest
 from ..ports import Entry
 from ..records import Record
 from ..steps import Steps, run_steps
@@ -89,6 +93,8 @@ class ActiveGroup:
             self._schedule_idle_deadline()
         if effects.alarms:
             self._schedule_alarms()
+        if effects.background:
+            self._run_in_background()
         if effects.answers:
             answers, effects.answers = effects.answers, []
             for reply, value in answers:
@@ -145,6 +151,11 @@ class ActiveGroup:
         for name, due_ms in alarms.items():
             timer.tell(Cancel(owner, name) if due_ms is None else Schedule(owner, name, due_ms))
 
+    def _run_in_background(self) -> None:
+        works, self.effects.background = self.effects.background, []
+        for work in works:
+            self.environment.consumer_groups.background.run(work, partial(_tell, self.actor))
+
     def _report_state(self) -> None:
         """Tell the coordinator each change, so that it can list groups without asking them."""
         group, listed = self.group, self.listed
@@ -152,3 +163,9 @@ class ActiveGroup:
             return
         self.listed = GroupChanged(self.group_id, group.state_name, group.protocol_type or "", group.type)
         self.environment.coordinator.tell(self.listed)
+
+
+def _tell(actor: ActorRef, request: GroupRequest) -> None:
+    """The group may have been deleted, or its partition lost."""
+    with suppress(pykka.ActorDeadError):
+        actor.tell(request)

@@ -65,19 +65,15 @@ class DecisionsContext(NamedTuple):
 
 
 class DecisionQueue:
-    """``decide``: decides about a request, or a deadline that has passed, on the soft state.
+    """``decide``: decides about a request, or a deadline that has passed, on the soft state."""
 
-    It returns None if it needs a result that is not there yet. Then nothing is decided until ``resume``.
-    """
+    __slots__ = ("_decide", "_decisions_max", "_undelivered", "in_flight", "waiting")
 
-    __slots__ = ("_decide", "_decisions_max", "_is_blocked", "_undelivered", "in_flight", "waiting")
-
-    def __init__(self, decide: Callable[[Any, Effects], Decided | None]) -> None:
+    def __init__(self, decide: Callable[[Any, Effects], Decided]) -> None:
         self.waiting: deque[Cause] = deque()
         self.in_flight: DecisionsContext | None = None
         self._decide = decide
         self._decisions_max: int | None = None  # of the next entry; None: any number
-        self._is_blocked = False
         self._undelivered: list[tuple[Cause, Any]] = []  # decisions of an entry that is not complete yet
 
     @property
@@ -86,19 +82,14 @@ class DecisionQueue:
 
     def submit(self, message: Any, reply: ReplyTo | None, effects: Effects) -> Any:
         """Decide now, or when the entry in flight is done. Returns the reply, or DEFERRED."""
-        if self.in_flight is None and not self.waiting:
-            decided = self._decide(message, effects)
-            if decided is not None:
-                return self._deliver(Cause(message, reply), decided, effects) if decided.records else decided.value
-            self._is_blocked = True
-        self.waiting.append(Cause(message, reply))
+        if self.in_flight is not None or self.waiting:
+            self.waiting.append(Cause(message, reply))
+            return DEFERRED
+        value, records = self._decide(message, effects)
+        if not records:
+            return value
+        self._append(((Cause(message, reply), value),), records, effects)
         return DEFERRED
-
-    def resume(self, effects: Effects) -> None:
-        """The result that the first decision needs is there."""
-        self._is_blocked = False
-        if self.in_flight is None:
-            self._decide_waiting(effects)
 
     def appended(self, effects: Effects) -> None:
         """The entry in flight is durable."""
@@ -125,28 +116,18 @@ class DecisionQueue:
         self.waiting.clear()
         self._undelivered.clear()
 
-    def _deliver(self, cause: Cause, decided: Decided, effects: Effects) -> object:
-        self._append(((cause, decided.value),), decided.records, effects)
-        return DEFERRED
-
     def _decide_waiting(self, effects: Effects) -> None:
-        if self._is_blocked or not self.waiting:
-            return
-        effects.run(self._decide_in_steps(effects), len(self.waiting) * ITEMS_PER_DECISION)
+        if self.waiting:
+            effects.run(self._decide_in_steps(effects), len(self.waiting) * ITEMS_PER_DECISION)
 
     def _decide_in_steps(self, effects: Effects) -> Steps[None]:
         records: list[Record] = []
         while self.waiting and self._has_room(records):
-            self._undelivered.append((self.waiting.popleft(), None))  # first: a bug must not lose its reply
-            cause, _ = self._undelivered[-1]
-            decided = self._decide(cause.message, effects)
-            if decided is None:
-                self._is_blocked = True
-                self._undelivered.pop()
-                self.waiting.appendleft(cause)
-                break
-            self._undelivered[-1] = cause, decided.value
-            records += decided.records
+            cause = self.waiting.popleft()
+            self._undelivered.append((cause, None))  # first: a bug must not lose its reply
+            value, added = self._decide(cause.message, effects)
+            self._undelivered[-1] = cause, value
+            records += added
             if not len(self._undelivered) % DECISIONS_PER_STEP:
                 yield
         decisions, self._undelivered = tuple(self._undelivered), []

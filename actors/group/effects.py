@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 from ..engine_ports import ReplyTo
@@ -48,11 +48,13 @@ class Answer(NamedTuple):
 class Effects:
     """Filled by one decision. ``records`` are appended together; ``context`` is returned with their outcome.
 
+    ``background``: work that would block, each of which returns a request to the group.
+
     ``work``: parts of the decision that take long. The actor does them in steps, in this order, before it handles the
     next message.
     """
 
-    __slots__ = ("alarms", "answers", "context", "counters", "events", "history", "records", "work")
+    __slots__ = ("alarms", "answers", "background", "context", "counters", "events", "history", "records", "work")
 
     def __init__(self, counters: GroupCounters | None = None, history: GroupHistory | None = None) -> None:
         """``history``: where the events go."""
@@ -63,12 +65,13 @@ class Effects:
         self.answers: list[Answer] = []
         self.alarms: dict[Hashable, int | None] = {}
         self.events: list[GroupEvent] = []
+        self.background: list[Callable[[], Any]] = []
         self.work: deque[Steps[None]] = deque()
 
     @property
     def is_empty(self) -> bool:
         """Whether the decision has changed nothing."""
-        return not (self.records or self.alarms or self.answers or self.events or self.work)
+        return not (self.records or self.alarms or self.answers or self.events or self.work or self.background)
 
     def run(self, steps: Steps[None], size: int) -> None:
         """Run a part of the decision: now, or if it handles many items, in steps. ``size``: how many."""

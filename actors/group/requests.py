@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ..consumer_group.messages import ConsumerHeartbeat, DescribeConsumerGroup
+from ..consumer_group.messages import ConsumerHeartbeat, DescribeConsumerGroup, RegexesResolved
 from ..consumer_group.records import CONSUMER
 from ..consumer_group.requests import (
     describe_absent,
@@ -201,6 +201,7 @@ REQUESTS: dict[type, RequestRow] = {
         waits_for_deletion=True,
         validate=_validate_heartbeat,
     ),
+    RegexesResolved: RequestRow(error_code, absent=is_always(ErrorCode.NONE), refused=is_always(ErrorCode.NONE)),
     DescribeConsumerGroup: RequestRow(describe_error, absent=describe_absent, refused=describe_refused),
     OffsetCommit: RequestRow(
         _commit_error,

@@ -15,6 +15,7 @@ from ...actors.coordinator.actor import CoordinatorActor
 from ...actors.coordinator.directory import Directory
 from ...actors.engine_ports import ReplyTo
 from ...actors.messages import Drain, GroupRequest, Shutdown, TxnOffsetCommit
+from ...actors.ports import InlineWork
 from ...actors.transactions.actor import TransactionsActor
 from ...actors.transactions.environment import TransactionEnvironment
 from ...actors.transactions.peers import Peers
@@ -23,9 +24,11 @@ from ...actors.writer import OffsetWriterActor
 from ..engine.alarm import WhenRead
 from ..engine.system import System
 from ..topics.view import CatalogueView
+from .background import BackgroundThread
 from .data import NodeData
 from .environment import Environment
 from .server_assignors import make_server_assignors
+from .topic_regexes import TopicRegexes
 
 if TYPE_CHECKING:
     from ..disk.file_work import FileWork
@@ -115,7 +118,9 @@ def _consumer_group_ports(data: NodeData, environment: Environment) -> ConsumerG
     """Raises StartError for an assignor that is not known or cannot be used."""
     named = data.configs.settings.group_consumer_assignors
     return ConsumerGroupPorts(
-        make_server_assignors(environment.assignors, named, in_background=environment.allows_workers)
+        make_server_assignors(environment.assignors, named, in_background=environment.allows_workers),
+        regexes=TopicRegexes(),
+        background=BackgroundThread() if environment.allows_workers else InlineWork(),
     )
 
 

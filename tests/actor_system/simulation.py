@@ -7,7 +7,8 @@ from itertools import chain
 from typing import Any
 
 from callboard.actors.base import ActorRef
-from callboard.actors.coordinator.actor import CoordinatorActor
+from callboard.actors.consumer_group.environment import ConsumerGroupPorts
+from callboard.actors.coordinator.actor import DEFAULT_PORTS, CoordinatorActor
 from callboard.actors.coordinator.directory import Directory
 from callboard.actors.group.actor import GroupActor
 from callboard.actors.group.classic import ClassicGroup
@@ -45,6 +46,7 @@ class CoordinatorSimulation:
         holds_appends: bool = False,
         seed: int | None = None,
         log: ManualLog | None = None,
+        consumer_groups: ConsumerGroupPorts = DEFAULT_PORTS,
     ) -> None:
         self.settings = FakeGroupSettings()
         self.topics_view = FakeTopicsView()
@@ -68,6 +70,7 @@ class CoordinatorSimulation:
             self.timer,
             self.writer,
             self.topics_view,
+            consumer_groups,
         )
         for partition in range(self.settings.offsets_topic_num_partitions):
             self.coordinator.tell(PartitionGained(partition, EPOCH))

@@ -10,7 +10,7 @@ from actor_system.simulation import CoordinatorSimulation
 
 from callboard.actors import messages
 from callboard.actors.consumer_group import messages as consumer_messages
-from callboard.actors.consumer_group.messages import ConsumerHeartbeat, DescribeConsumerGroup
+from callboard.actors.consumer_group.messages import ConsumerHeartbeat, DescribeConsumerGroup, RegexesResolved
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.handlers import HANDLERS
 from callboard.actors.group.requests import REQUESTS, refuse
@@ -38,6 +38,7 @@ EVERY_REQUEST: tuple[GroupRequest, ...] = (
     DeleteGroup(GROUP),
     ConsumerHeartbeat(GROUP, "m", 1),
     DescribeConsumerGroup(GROUP),
+    RegexesResolved(GROUP, {}),
 )
 
 

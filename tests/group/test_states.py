@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 from actor_system.simulated_group import SimulatedGroup
 
-from callboard.actors.consumer_group.messages import ConsumerHeartbeat, DescribeConsumerGroup
+from callboard.actors.consumer_group.messages import ConsumerHeartbeat, DescribeConsumerGroup, RegexesResolved
 from callboard.actors.errors import ErrorCode, IllegalTransition, UnknownDeadline
 from callboard.actors.group.dispatch import CLASSES, FUNCTIONS, TABLES
 from callboard.actors.group.effects import Effects
@@ -39,7 +39,7 @@ def test_each_state_has_cell_for_each_request() -> None:
 
 
 def test_each_class_of_request_has_kind() -> None:
-    of_other_kinds = {ConsumerHeartbeat, DescribeConsumerGroup}
+    of_other_kinds = {ConsumerHeartbeat, DescribeConsumerGroup, RegexesResolved}
     assert set(KINDS) == set(REQUESTS) - of_other_kinds - {DescribeEvents}, "the actor handles DescribeEvents"
     assert set(CLASSES) == set(Request) - JOINS
 

@@ -14,7 +14,6 @@ from actor_system.simulation import CoordinatorSimulation
 from harness import async_test, running_node
 from partition_helpers import TIME_MS, plain
 from project_paths import ROOT
-from toy_kind.group import LATER
 from toy_kind.kind import ROWS
 from toy_kind.records import QUEUE, EpochRecord, EpochValue, MemberRecord, QueueMember
 from toy_kind.requests import (
@@ -39,7 +38,6 @@ from callboard.actors.messages import (
     QuarantinedGroup,
 )
 from callboard.actors.records import CLASSIC, OffsetRecord, OffsetValue, Record
-from callboard.actors.timer.messages import Expired
 from callboard.runtime.cli.log.dump import as_json, format_line
 from callboard.runtime.cli.log.scan import LoggedRecord, LogPartition
 from callboard.runtime.cli.log.stats import describe_key
@@ -201,15 +199,6 @@ def test_expired_session_waits_for_the_entry_in_flight(simulation: CoordinatorSi
     simulation.advance(10_000)
     simulation.complete_all_appends()
     assert (reply.value.epoch, members_of(simulation)) == (2, ("b",))
-
-
-def test_decision_that_needs_a_result_makes_later_ones_wait(simulation: CoordinatorSimulation) -> None:
-    joined(simulation, "a")
-    first, second = simulation.post(JoinQueue(Q, "b", ("later",))), simulation.post(JoinQueue(Q, "c"))
-    assert (first.is_waiting, second.is_waiting) == (True, True)
-    simulation.topics_view.counts["later"] = 1
-    simulation.tell(Q, Expired((LATER,)))
-    assert (first.value, second.value.epoch) == (QueueJoined(ErrorCode.NONE, 2, (("later", 1),)), 3)
 
 
 def test_bug_in_a_decision_leaves_no_request_without_reply(

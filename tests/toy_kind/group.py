@@ -29,9 +29,6 @@ class State(StrEnum):
     DEAD = "Dead"
 
 
-LATER = ("later",)
-"""The name of a deadline that comes when the topic "later" exists, to which a member that joins may subscribe."""
-
 Cell = ErrorCode | str
 """An error code, or the name of the method that handles the request."""
 
@@ -139,7 +136,7 @@ class QueueGroup:
         self._renew(request.member_id, effects)
         return ErrorCode.NONE if request.epoch == self._value.epoch else ErrorCode.REBALANCE_IN_PROGRESS
 
-    def _decide(self, message: Any, _effects: Effects) -> Decided | None:
+    def _decide(self, message: Any, _effects: Effects) -> Decided:
         if isinstance(message, JoinQueue):
             return self._decide_join(message)
         is_request = isinstance(message, LeaveQueue)
@@ -148,9 +145,7 @@ class QueueGroup:
             return Decided(ErrorCode.UNKNOWN_MEMBER_ID)
         return Decided(ErrorCode.NONE, self._records(member_id, None))
 
-    def _decide_join(self, request: JoinQueue) -> Decided | None:
-        if "later" in request.topics and not self._environment.topics.partition_count("later"):
-            return None  # until ``expired`` is called with LATER
+    def _decide_join(self, request: JoinQueue) -> Decided:
         counts = ((topic, self._environment.topics.partition_count(topic)) for topic in request.topics)
         partitions = tuple((topic, count) for topic, count in counts if count is not None)
         records = self._records(request.member_id, QueueMember(request.session_timeout_ms, request.topics))
@@ -180,9 +175,6 @@ class QueueGroup:
     # Deadlines, offsets and the end ----------------------------------------------------------------------------------
 
     def expired(self, name: Any, effects: Effects) -> None:
-        if name == LATER:
-            self._queue.resume(effects)
-            return
         deadline = self._sessions.get(name[1])
         if deadline is not None and deadline.handle_alarm(self._environment.clock.monotonic_ms(), effects):
             effects.counters.expired_sessions += 1

@@ -1,0 +1,34 @@
+"""BackgroundThread: one thread for work of groups that would block the event loop."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+Job = tuple[Callable[[], Any], Callable[[Any], None]]
+
+
+class BackgroundThread:
+    """``BackgroundWork`` in a daemon thread, one piece of work after the other. It starts with the first."""
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[Job | None] = SimpleQueue()
+        self._is_started = False
+
+    def run(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+        if not self._is_started:
+            self._is_started = True
+            weakref.finalize(self, self._queue.put, None)  # the thread ends with the node
+            threading.Thread(target=_run_all, args=(self._queue,), name="callboard-background", daemon=True).start()
+        self._queue.put((work, done))
+
+
+def _run_all(queue: SimpleQueue[Job | None]) -> None:
+    while (job := queue.get()) is not None:
+        work, done = job
+        done(work())
