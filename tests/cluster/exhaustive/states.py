@@ -13,8 +13,8 @@ from .store_states import EMPTY, StoreStates
 
 READS = ("get", "list")
 CRASHED = -1
-TICK_S = 4.0
-"""Half of a TTL. Looks and beats are due after a part of it."""
+TICK_S = 2.0
+"""A quarter of a TTL. Looks and beats are due after a part of it."""
 SETUP_STEPS_MAX = 500
 
 
