@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from math import inf
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from callboard.runtime.cluster import burial, checkpoints, continuity, garbage, handover, lease, session, wal
+from callboard.runtime.cluster import (
+    burial,
+    checkpoints,
+    continuity,
+    garbage,
+    handover,
+    lease,
+    operator,
+    session,
+    wal,
+)
 from callboard.runtime.cluster.checkpoints import Checkpoints
 from callboard.runtime.cluster.compaction import compactor
 from callboard.runtime.cluster.compaction.compactor import Compactor
@@ -26,7 +37,7 @@ from callboard.runtime.cluster.register import Register, planned_owners
 from callboard.runtime.cluster.register_log import RegisterLog
 from callboard.runtime.cluster.session import Session
 from callboard.runtime.cluster.session_log import SessionLog
-from callboard.runtime.cluster.store import Store, settle
+from callboard.runtime.cluster.store import Store, StoreUnavailable, settle
 from callboard.runtime.cluster.tails import TailReader
 from callboard.runtime.log.compaction import survivors
 from callboard.runtime.log.compaction.survivors import Survivors
@@ -83,6 +94,11 @@ def rounds_deleted_without_floor(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Checkpoints, "delete_rounds", delete_rounds)
 
 
+def rounds_deleted_without_a_look(patch: pytest.MonkeyPatch) -> None:
+    """The session does not look at its tombstone between its floor and the deletion of rounds."""
+    patch.setattr(checkpoints, "confirm_alive", _nothing)
+
+
 def needed_rounds_deleted(patch: pytest.MonkeyPatch) -> None:
     """The floor does not count the partitions that have batches in rounds only."""
     patch.setattr(HeldPartitions, "needed_from", lambda self, next_round: next_round)
@@ -111,6 +127,15 @@ def segments_of_another_owner(patch: pytest.MonkeyPatch) -> None:
                 manifest = newest._replace(epoch=newest.epoch)
 
     patch.setattr(Checkpoints, "_replace", replace_any)
+
+
+def merged_segment_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A checkpoint replaces the last segment by one that has the new batches only."""
+
+    async def nothing(_store: Store, _segment: Segment) -> bytes:
+        return b""
+
+    patch.setattr(checkpoints, "read_segment", nothing)
 
 
 def checkpoint_drops_too_much(patch: pytest.MonkeyPatch) -> None:
@@ -195,6 +220,20 @@ def answered_before_it_is_stored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SimulatedNode, "_write_round", answer_first)
 
 
+def unanswered_round_counts_as_stored(patch: pytest.MonkeyPatch) -> None:
+    """A round whose create got no answer is acknowledged, and the next number follows it."""
+
+    async def append(self: wal.WalWriter, content: bytes, token: bytes) -> None:
+        data = wal.Round(False, token, self.last_token, content).encode()
+        with suppress(StoreUnavailable):
+            if not await self._store.create(round_key(self._session, self.next_number), data):
+                raise wal.Fenced(f"the WAL of {self._session} is sealed")
+        self.last_token = token
+        self.next_number += 1
+
+    patch.setattr(wal.WalWriter, "append", append)
+
+
 def reads_without_lease(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Lease, "is_valid", property(lambda self: True))
 
@@ -225,6 +264,11 @@ def counter_is_not_read_again(patch: pytest.MonkeyPatch) -> None:
         await end_session(store, register, environment._replace(sleep=no_sleep), name, counter, confirm)
 
     patch.setattr(session, "end_session", end_at_once)
+
+
+def operator_does_not_wait_for_the_lease(patch: pytest.MonkeyPatch) -> None:
+    """Who seals a node that lives gives its partitions away at once."""
+    patch.setattr(operator, "wait_for_lease", _nothing)
 
 
 def declared_dead_too_early(patch: pytest.MonkeyPatch) -> None:

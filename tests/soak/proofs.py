@@ -14,6 +14,7 @@ from cluster.exhaustive.cases import CASES as SEARCH_CASES
 from cluster.model.proof import CASES
 from cluster.object_server import missing_object_server
 from cluster.postgres_server import missing_postgres
+from cluster.rare_mistakes import RARE
 from consumer_group.search import CASES as GROUP_CASES
 from faults.cut_network import missing_namespaces
 from faults.measured import Run, add_runs, load_average
@@ -164,6 +165,13 @@ def run_cluster_search(seed: int) -> str | None:
     return run_case(seed)
 
 
+def run_cluster_mistakes(seed: int) -> str | None:
+    """One mistake that few seeds find, planted."""
+    from cluster.rare_mistakes import run_case
+
+    return run_case(seed)
+
+
 def run_failover(seed: int) -> str | None:
     """Standbys that are promoted: synchronous, and without the newest commits."""
     failure = run_pytest("tests/faults/test_failover.py")
@@ -264,4 +272,5 @@ PROOFS: Mapping[str, Proof] = {
     "cluster-search": Proof(
         run_cluster_search, len(SEARCH_CASES), 1, "PYTHONPATH=tests python -m cluster.exhaustive --case {seed}"
     ),
+    "cluster-mistakes": Proof(run_cluster_mistakes, len(RARE), 1, "PYTHONPATH=tests python -m cluster --rare {seed}"),
 }

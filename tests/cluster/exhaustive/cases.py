@@ -36,6 +36,7 @@ PLANTS: Mapping[str, Plant] = {
     "seal ignores the floor": Plant("checkpoint"),
     "floor read before the tombstone": Plant("checkpoint"),
     "rounds deleted without floor": Plant("checkpoint"),
+    "rounds deleted without a look": Plant("checkpoint"),
     "manifest replaced blindly": Plant("checkpoint-taken", is_short=False),
     "segments of another owner": Plant("checkpoint-taken", is_short=False),
     "manifest is read again before the checkpoint": Plant("checkpoint-taken", is_short=False),

@@ -107,7 +107,7 @@ SCOPES: Mapping[str, Scope] = {
         {"commit a": 1, "crash a": 1, "start a2": 1, "suspect b": 1, "look b": 1},
         processes=("a", "b", "a2"),
         states_max=60_000,
-        size=(60000, 137998, 19),
+        size=(60000, 138162, 19),
     ),
     "mutual": Scope(
         "both declare each other dead",

@@ -1,0 +1,217 @@
+"""Things that a session does at once, or that happen while it does something, in the order that would do harm."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from unittest.mock import Mock
+
+from callboard.runtime.cluster.garbage import GarbageCollector
+from callboard.runtime.cluster.handover import Handover
+from callboard.runtime.cluster.keys import REGISTER, register_key, round_key, wal_prefix
+from callboard.runtime.cluster.manifest import create_manifest, newest_manifest
+from callboard.runtime.cluster.operator import Operator
+from callboard.runtime.cluster.register import Endpoint, Register, planned_owners
+from callboard.runtime.cluster.register_log import RegisterLog
+from callboard.runtime.cluster.session import NodeIdentity, Phase, Session, SessionListener
+from callboard.runtime.cluster.session_environment import SessionEnvironment
+from callboard.runtime.cluster.session_log import SessionLog
+from callboard.runtime.cluster.wal import decode_round
+from callboard.runtime.log.format.batch import encode_batch, frame_record
+from callboard.runtime.log.journal_frames import encode_frame
+from callboard.runtime.log.partition_counts import PartitionCounts
+
+from .memory_store import Memory, MemoryStore
+
+SESSION, TAKER, OTHER = "a", "b", "c"
+TTL_S = 0.1
+"""Who gives a partition away waits for the taker a part of it."""
+TURNS = 20
+"""Of the loop: enough for the operations of a read, unless it waits for something."""
+ROUNDS = 3
+ENDPOINTS = {"": Endpoint("n", 1)}
+COMPACTIONS = 4
+"""More than the manifests that a collector leaves in any case."""
+
+
+async def _believe() -> None:
+    """Nobody is declared dead here."""
+
+
+class InterruptedStore(MemoryStore):
+    """``before``: what happens once before an operation or an answer, by its name and the beginning of its key."""
+
+    def __init__(self, memory: Memory) -> None:
+        super().__init__(memory)
+        self.before: dict[str, Callable[[], Awaitable[None]]] = {}
+
+    async def list(self, prefix: str, after: str = "") -> list[str]:
+        await self._interrupt(f"list {prefix}")
+        return await super().list(prefix, after)
+
+    async def create(self, key: str, value: bytes) -> bool:
+        await self._interrupt(f"create {key}")
+        is_created = await super().create(key, value)
+        await self._interrupt(f"created {key}")
+        return is_created
+
+    async def _interrupt(self, operation: str) -> None:
+        for beginning in list(self.before):
+            if operation.startswith(beginning):
+                await self.before.pop(beginning)()
+
+
+class Owner:
+    """Owns the only partition, and has stored some rounds of it."""
+
+    def __init__(self) -> None:
+        memory, environment = Memory(), SessionEnvironment(ttl_s=TTL_S)
+        self.store, self.others = InterruptedStore(memory), MemoryStore(memory)
+        self.register = RegisterLog(self.store, environment)
+        self.log = SessionLog(self.store, environment, SESSION)
+        self.handover = Handover(self.store, environment, self.log, self._release, self.change)
+        self.collector = GarbageCollector(self.others, environment, SESSION, self.register, self.log.held)
+
+    async def begin(self) -> None:
+        await self.register.create(PartitionCounts(1, 0))
+        await self.log.load(0, 1)
+        for offset in range(ROUNDS):
+            batch = encode_batch(offset, 0, 0, [frame_record(0, 0, b"key", b"%d" % offset)])
+            await self.log.append(encode_frame([(0, batch)]), [(0, batch)])
+
+    def _release(self, partitions: Collection[int]) -> None:
+        for partition in partitions:
+            self.handover.release(partition)
+
+    async def change(self, change: Callable[[Register], Register | None]) -> Register | None:
+        return await self.register.change(change, _believe)
+
+    async def join(self, *sessions: str) -> Register:
+        """The first one owns the partition."""
+        for session in sessions:
+            await self.change(lambda register, name=session: register.with_node(name, name, ENDPOINTS, ""))  # type: ignore[misc]
+        return await self.register.read()
+
+    async def compact_and_collect(self) -> None:
+        """Others create the next versions of the manifest, then this session collects garbage."""
+        for _ in range(COMPACTIONS):
+            newest = await newest_manifest(self.others, 0)
+            assert await create_manifest(self.others, newest._replace(version=newest.version + 1, token="other"))
+        await self.collector.collect()
+
+
+def test_session_that_deletes_rounds_while_it_leaves_seals_its_wal_above_them() -> None:
+    async def run() -> None:
+        owner = Owner()
+        await owner.begin()
+        await owner.log.checkpoint()
+        owner.store.before["list wal/"] = owner.log._checkpoints.delete_rounds
+        await owner.log.seal()
+        assert await owner.others.list(wal_prefix(SESSION)) == [round_key(SESSION, ROUNDS)]
+        [data] = await owner.others.get([round_key(SESSION, ROUNDS)])
+        assert data is not None
+        assert decode_round(data).is_seal
+
+    asyncio.run(run())
+
+
+def test_checkpoint_that_waits_finds_the_version_taken_that_a_compaction_has_created() -> None:
+    async def run() -> None:
+        owner = Owner()
+        await owner.begin()
+        owner.store.before["create man/"] = owner.compact_and_collect
+        await owner.log.checkpoint()
+        newest = await newest_manifest(owner.others, 0)
+        assert newest == owner.log.held[0].manifest
+        assert newest.end == ROUNDS
+
+    asyncio.run(run())
+
+
+def test_rounds_of_a_partition_stay_until_its_last_manifest_stands() -> None:
+    async def run() -> None:
+        owner = Owner()
+        await owner.begin()
+        owner.store.before["create man/"] = owner.log._checkpoints.delete_rounds
+        before = await owner.others.list(wal_prefix(SESSION))
+        await owner.handover.close([0])
+        assert await owner.others.list(wal_prefix(SESSION)) == before
+        assert len(before) == ROUNDS
+
+    asyncio.run(run())
+
+
+def test_partition_is_given_to_a_node_that_is_there_when_the_register_changes() -> None:
+    async def run() -> None:
+        owner = Owner()
+        await owner.begin()
+        await owner.join(SESSION, TAKER, OTHER)
+        register = await owner.change(lambda register: register.with_draining(SESSION, True))
+        assert register is not None
+        [partition] = owner.handover.surplus(register)
+        planned = planned_owners(register)[partition]
+
+        async def planned_one_leaves() -> None:
+            await owner.change(lambda register: register.without_nodes([planned]))
+
+        owner.store.before["create man/"] = planned_one_leaves
+        await owner.handover.give([partition])
+        register = await owner.register.read()
+        assert register.owners[partition] in register.nodes.keys() - {SESSION}
+
+    asyncio.run(run())
+
+
+def test_read_during_a_change_skips_no_version_of_the_register() -> None:
+    async def run() -> None:
+        owner = Owner()
+        await owner.begin()
+        reads: list[asyncio.Task[Register]] = []
+
+        async def read_meanwhile() -> None:
+            reads.append(asyncio.create_task(owner.register.read()))
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
+
+        owner.store.before["created cluster/"] = read_meanwhile
+        register = await owner.join(SESSION, TAKER, OTHER)
+        assert (await reads[0]).version >= 1
+        assert register.nodes.keys() == {SESSION, TAKER, OTHER}
+        assert await owner.others.list(REGISTER) == [register_key(version) for version in range(4)]
+
+    asyncio.run(run())
+
+
+def test_operator_waits_for_the_lease_of_the_node_that_it_seals() -> None:
+    async def run() -> None:
+        owner = Owner()
+        await owner.begin()
+        await owner.join(SESSION, TAKER)
+        owners: list[str] = []
+
+        async def sleep(seconds: float) -> None:
+            assert seconds == TTL_S
+            owners.extend((await owner.register.read()).owners)
+
+        environment = SessionEnvironment(ttl_s=TTL_S, sleep=sleep)
+        await Operator(owner.others, environment).seal(SESSION, None)
+        assert owners == [SESSION]
+        assert (await owner.register.read()).owners == (TAKER,)
+
+    asyncio.run(run())
+
+
+def test_register_that_was_read_before_a_newer_one_is_not_applied_after_it() -> None:
+    async def run() -> None:
+        owner = Owner()
+        await owner.begin()
+        listener = Mock(spec=SessionListener)
+        session = Session(owner.others, SessionEnvironment(ttl_s=TTL_S), NodeIdentity("a", ENDPOINTS), listener)
+        session.phase = Phase.ACTIVE
+        older = await owner.join(session.name, TAKER)
+        newer = older.given({0: TAKER}).numbered(older.version + 1, "newer")
+        for register in (older, newer, older):
+            session._apply(register)
+        listener.gained.assert_called_once_with({0: 1})
+
+    asyncio.run(run())
