@@ -111,14 +111,15 @@ class Checkpoints:
     async def delete_rounds(self) -> None:
         """Delete the rounds that no partition needs any more.
 
-        The floor comes first, then a look at the tombstone: whoever seals this WAL begins at or above the floor."""
+        The floor comes first, then a look at the tombstone: whoever seals this WAL begins at or above the floor.
+        """
         floor = self._held.needed_from(self._wal.next_number)
         if floor == self._floor:
             return
-        await self._store.put(floor_key(self._session, floor), b"")
+        key = floor_key(self._session, floor)
+        await self._store.put(key, b"")
         await confirm_alive(self._store, self._session)
-        below = floor_key(self._session, floor)
-        older = [key for key in await self._store.list(floor_prefix(self._session)) if key < below]
+        older = [other for other in await self._store.list(floor_prefix(self._session)) if other < key]
         rounds = [round_key(self._session, number) for number in range(self._floor, floor)]
         self._floor = floor
         await self._store.delete([*rounds, *older])

@@ -35,6 +35,8 @@ UNDECIDED = frozenset((TransactionState.EMPTY, TransactionState.ONGOING, Transac
 Batches = Sequence[bytes]
 WalEnds = Mapping[str, int]
 """The number after the last round, by session."""
+Rounds = Mapping[str, Sequence[tuple[int, int, bytes]]]
+"""By session the number of a round, a partition and its batch."""
 
 
 class Moved(Exception):
@@ -114,13 +116,7 @@ async def _wal_ends(store: Store, sessions: Sequence[str]) -> WalEnds:
     }
 
 
-class _Rounds(NamedTuple):
-    """``batches``: by session the number of a round, a partition and its batch."""
-
-    batches: Mapping[str, Sequence[tuple[int, int, bytes]]]
-
-
-async def _read_rounds(store: Store, floors: Mapping[str, int], ends: WalEnds) -> _Rounds:
+async def _read_rounds(store: Store, floors: Mapping[str, int], ends: WalEnds) -> Rounds:
     batches: dict[str, list[tuple[int, int, bytes]]] = defaultdict(list)
     try:
         for session, end in ends.items():
@@ -130,16 +126,16 @@ async def _read_rounds(store: Store, floors: Mapping[str, int], ends: WalEnds) -
                 number += 1
     except WalDamaged as error:
         raise Moved(str(error)) from error  # its owner has written a checkpoint and deleted the round
-    return _Rounds(batches)
+    return batches
 
 
-def _tail(manifest: Manifest, rounds: _Rounds, ends: WalEnds) -> Batches:
+def _tail(manifest: Manifest, rounds: Rounds, ends: WalEnds) -> Batches:
     if manifest.tail is None:
         return ()
     session = manifest.tail.session
     batches = [
         batch
-        for number, partition, batch in rounds.batches.get(session, ())
+        for number, partition, batch in rounds.get(session, ())
         if partition == manifest.partition and number < ends[session]
     ]
     try:
@@ -148,9 +144,9 @@ def _tail(manifest: Manifest, rounds: _Rounds, ends: WalEnds) -> Batches:
         raise Moved(str(error)) from error
 
 
-def _check_undecided(rounds: _Rounds, first: WalEnds, offsets_partitions: int) -> None:
+def _check_undecided(rounds: Rounds, first: WalEnds, offsets_partitions: int) -> None:
     """Raise Moved for a record since the first look that says how a transaction ends."""
-    for session, batches in rounds.batches.items():
+    for session, batches in rounds.items():
         for number, partition, batch in batches:
             if partition >= offsets_partitions and number >= first[session] and _decides(batch):
                 raise Moved("a transaction was decided")

@@ -58,8 +58,8 @@ class KnownFile:
             return None
         try:
             fields = json.loads(self._path.read_bytes())
-            known = {**fields.pop("known")}
-            return Note(known=Known(**{**known, "token": bytes.fromhex(known["token"])}), **fields)
+            known = fields.pop("known")
+            return Note(known=Known(**known | {"token": bytes.fromhex(known["token"])}), **fields)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise StartError(
                 f"{self._path}: cannot be read: {error}; remove it to start without comparing the store with it"

@@ -29,10 +29,6 @@ class Lease:
     def is_valid(self) -> bool:
         return self._environment.now() < self.until_s
 
-    @property
-    def left_s(self) -> float:
-        return self.until_s - self._environment.now()
-
     async def begin(self) -> None:
         """Write the first sign of life. On a slow machine the lease may have ended by then. Raises Fenced."""
         while True:
