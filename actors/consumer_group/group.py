@@ -107,20 +107,18 @@ class ConsumerGroup:
             value = DECISIONS[type(message)](self, message, plan)
         except CoordinatorError as error:  # only of heartbeats
             return Decided(refused(error))
-        if plan.records:
-            self._replay(message, plan)
-        if plan.topics_version is not None:
-            self.soft.topics_version = plan.topics_version
-        if plan.regexes_version is not None:
-            self.soft.regexes_version = plan.regexes_version
+        self._apply(message, plan)
         if plan.regexes_to_resolve:
             effects.background.append(self.decisions.resolution(plan.regexes_to_resolve))
         self.timers.apply(plan, self.decisions.settings.session_timeout_ms, effects)
         return Decided(value, plan.records)
 
-    def _replay(self, message: Any, plan: Plan) -> None:
+    def _apply(self, message: Any, plan: Plan) -> None:
+        if not plan.records:
+            plan.apply_to(self.soft)
+            return
         earlier = before(self.soft, plan)
-        self.soft.replay_all(plan.records)
+        plan.apply_to(self.soft)
         self._events += events_of(message, earlier, self.soft, self._environment.clock)
         self._rebalances += plan.is_rebalance
 
@@ -173,11 +171,11 @@ class ConsumerGroup:
         DEADLINES.fire(self, name, self._environment.clock.monotonic_ms(), effects)
 
     def is_subscribed_to(self, topic: str) -> bool:
-        return topic in subscribed_topics(self.soft.members, self.soft.regexes)
+        return topic in subscribed_topics(self.soft.subscriptions, self.soft.regexes)
 
     def offset_expiry(self) -> OffsetExpiry:
         """Offsets of topics that no member subscribes to, in every state."""
-        return OffsetExpiry(-1, frozenset(subscribed_topics(self.soft.members, self.soft.regexes)))
+        return OffsetExpiry(-1, frozenset(subscribed_topics(self.soft.subscriptions, self.soft.regexes)))
 
     # The end ---------------------------------------------------------------------------------------------------------
 

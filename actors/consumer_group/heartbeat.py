@@ -23,7 +23,7 @@ from .records import CurrentRecord, CurrentValue, MemberRecord, MemberState, Top
 from .regexes import RegexChange, change_regex
 from .removal import leave, leave_for_a_while
 from .state import GroupState, Member
-from .subscriptions import subscribe_equally, topics_of
+from .subscriptions import subscribe_equally, topics_of, with_member
 from .target import NextGroup, Target, needs_target, next_group_epoch, next_target
 
 Handler = Callable[[GroupState, ConsumerHeartbeat, DecisionEnvironment, Plan], ConsumerHeartbeatReply]
@@ -72,25 +72,16 @@ def _target(
     is_current = state.topics_version == environment.topics.version
     if is_current and not has_changed and not needs_target(state, environment):
         return Target(state.target.epoch, state.target_of(member))
-    members = _members_with(state, member)
-    group = NextGroup(state.epoch.epoch, members, subscribe_equally(state.members))
+    subscriptions = with_member(state, member)
+    group = NextGroup(state.epoch.epoch, subscriptions, subscribe_equally(state.subscriptions))
     if has_changed or not is_current:
-        epoch = next_group_epoch(state, members, has_changed, environment, plan)
-        group = NextGroup(epoch, members, subscribe_equally(members))
+        epoch = next_group_epoch(state, subscriptions, has_changed, environment, plan)
+        group = NextGroup(epoch, subscriptions, subscribe_equally(subscriptions))
         plan.is_rebalance = epoch != state.epoch.epoch
         plan.topics_version = environment.topics.version
         if state.has_topic_metadata:
             plan.records.append(TopicMetadataRecord(state.group_id, None))
     return next_target(state, member, group, environment, plan)
-
-
-def _members_with(state: GroupState, member: Member) -> Mapping[str, Member]:
-    """The members after this heartbeat: a static one that is replaced is gone."""
-    replaced = state.static_members.get(member.about.instance_id or "", member.member_id)
-    members = {**state.members, member.member_id: member}
-    if replaced != member.member_id:
-        members.pop(replaced, None)
-    return members
 
 
 def _reconcile(

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 from ..assignors.server.base import ServerAssignor
 from ..ports import TopicsView
 from .records import ConsumerRecord
+from .state import GroupState
 
 
 class ConsumerSettings(Protocol):
@@ -103,10 +104,20 @@ class Plan:
     ``removed``: members whose timers are cancelled. ``is_rebalance``: for metrics; a member that leaves does not count.
     ``topics_version``: of the topics that the decision looked at; None if it did not. ``regexes_to_resolve``: begin to
     resolve these together. ``regexes_version``: of the topics that a result is about; None if there is no result.
+    ``asked_ms``: when the assignor was asked that still works; None if it was not.
     """
 
     __slots__ = (
-        *("deadlines", "is_rebalance", "records", "regexes_to_resolve", "regexes_version", "removed", "sessions"),
+        *(
+            "asked_ms",
+            "deadlines",
+            "is_rebalance",
+            "records",
+            "regexes_to_resolve",
+            "regexes_version",
+            "removed",
+            "sessions",
+        ),
         "topics_version",
     )
 
@@ -119,3 +130,14 @@ class Plan:
         self.topics_version: int | None = None
         self.regexes_to_resolve: Collection[str] = ()
         self.regexes_version: int | None = None
+        self.asked_ms: int | None = None
+
+    def apply_to(self, state: GroupState) -> None:
+        """Change the state: by the records, and by what is not durable."""
+        state.replay_all(self.records)
+        if self.topics_version is not None:
+            state.topics_version = self.topics_version
+        if self.regexes_version is not None:
+            state.regexes_version = self.regexes_version
+        if self.asked_ms is not None:
+            state.asked_ms = self.asked_ms

@@ -95,6 +95,10 @@ class ClassicMember(NamedTuple):
     protocols: tuple[tuple[str, bytes], ...] = ()
 
 
+Subscription = tuple[tuple[str, ...], str]
+"""The names of topics, and a regular expression or ""."""
+
+
 class MemberValue(NamedTuple):
     """What a member said of itself. ``topics`` are sorted. ``classic``: None if it uses the consumer protocol."""
 
@@ -107,6 +111,10 @@ class MemberValue(NamedTuple):
     rebalance_timeout_ms: int = -1
     server_assignor: str | None = None
     classic: ClassicMember | None = None
+
+    @property
+    def subscription(self) -> Subscription:
+        return self.topics, self.regex
 
     @property
     def text_bytes(self) -> int:

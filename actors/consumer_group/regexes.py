@@ -99,7 +99,7 @@ def apply_result(
     has_changed = any(state.regexes.get(regex, RegexValue()).topics != value.topics for regex, value in current.items())
     plan.records += (RegexRecord(state.group_id, regex, value) for regex, value in current.items())
     plan.regexes_version = max((value.topics_version for value in current.values()), default=None)
-    epoch = next_group_epoch(state, state.members, has_changed, environment, plan, {**state.regexes, **current})
+    epoch = next_group_epoch(state, state.subscriptions, has_changed, environment, plan, {**state.regexes, **current})
     if epoch != state.epoch.epoch:
         plan.is_rebalance = True
         plan.topics_version = environment.topics.version

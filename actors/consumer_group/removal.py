@@ -13,6 +13,7 @@ from .messages import LEAVE_STATIC_EPOCH, ConsumerHeartbeat, ConsumerHeartbeatRe
 from .plan import DecisionEnvironment, Plan
 from .records import NO_PARTITIONS, CurrentRecord, RegexRecord
 from .state import GroupState, Member
+from .subscriptions import without_members
 from .target import next_group_epoch
 
 
@@ -52,10 +53,10 @@ def remove_members(state: GroupState, member_ids: Sequence[str], environment: De
     for member_id in member_ids:
         plan.records += removal_records(state.group_id, member_id)
         plan.removed.append(member_id)
-    rest = {member_id: member for member_id, member in state.members.items() if member_id not in member_ids}
-    unused = state.regex_members.keys() - {member.about.regex for member in rest.values()}
+    subscriptions = without_members(state, member_ids)
+    unused = state.regex_members.keys() - {regex for _names, regex in subscriptions}
     plan.records += (RegexRecord(state.group_id, regex, None) for regex in sorted(unused))
-    next_group_epoch(state, rest, True, environment, plan)
+    next_group_epoch(state, subscriptions, True, environment, plan)
 
 
 def session_expired(state: GroupState, member_id: str, environment: DecisionEnvironment, plan: Plan) -> None:

@@ -18,6 +18,7 @@ from .records import (
     Partition,
     RegexRecord,
     RegexValue,
+    Subscription,
     TargetEpochRecord,
     TargetEpochValue,
     TargetRecord,
@@ -61,17 +62,19 @@ class GroupState:
     ``regexes``: the topics of the regular expressions that have been resolved. ``has_topic_metadata``: whether there is
     a record of type 4, which is to be deleted.
 
+    ``subscriptions``: the number of members of each subscription: of its names, and its regular expression or "".
     ``regex_members``: the number of members of each regular expression, resolved or not. ``text_bytes``: about the
     length of what the members said of themselves.
 
     Not durable: ``members_max``, the largest number of members so far; ``topics_version``, that of the topics when the
-    group last looked at them, and ``regexes_version``, when it last resolved its regular expressions (None: never).
+    group last looked at them, and ``regexes_version``, when it last resolved its regular expressions (None: never);
+    ``asked_ms``: when an assignor was asked that did not answer at once.
     """
 
     __slots__ = (
-        *("epoch", "group_id", "has_topic_metadata", "members", "members_max", "owners"),
+        *("asked_ms", "epoch", "group_id", "has_topic_metadata", "members", "members_max", "owners"),
         *("regex_members", "regexes", "regexes_version", "static_members", "target", "targets"),
-        *("text_bytes", "topics_version"),
+        *("subscriptions", "text_bytes", "topics_version"),
         "_stable_at",
     )
 
@@ -84,12 +87,14 @@ class GroupState:
         self.targets: dict[str, tuple[Partition, ...]] = {}
         self.owners: dict[Partition, str] = {}
         self.regexes: dict[str, RegexValue] = {}
+        self.subscriptions: dict[Subscription, int] = {}
         self.regex_members: dict[str, int] = {}
         self.has_topic_metadata = False
         self.text_bytes = 0
         self.members_max = 0
         self.topics_version: int | None = None
         self.regexes_version: int | None = None
+        self.asked_ms: int | None = None
         self._stable_at: dict[int, int] = {}  # member epoch -> number of members that are stable there
 
     def __eq__(self, other: object) -> bool:
@@ -170,6 +175,7 @@ class GroupState:
 
     def _count(self, member: Member, step: int) -> None:
         self.text_bytes += step * member.about.text_bytes
+        _add(self.subscriptions, member.about.subscription, step)
         if member.current.state is MemberState.STABLE:
             _add(self._stable_at, member.current.member_epoch, step)
         if member.about.regex:

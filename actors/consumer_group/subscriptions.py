@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterable, Mapping, Sequence
 
-from .records import MemberValue, RegexValue
-from .state import Member
+from .records import MemberValue, RegexValue, Subscription
+from .state import GroupState, Member
 
 
 def topics_of(about: MemberValue, regexes: Mapping[str, RegexValue]) -> Sequence[str]:
@@ -17,19 +16,47 @@ def topics_of(about: MemberValue, regexes: Mapping[str, RegexValue]) -> Sequence
     return tuple(sorted({*about.topics, *resolved.topics})) if about.topics else resolved.topics
 
 
-def subscribed_topics(members: Mapping[str, Member], regexes: Mapping[str, RegexValue]) -> set[str]:
+def with_member(state: GroupState, member: Member) -> Mapping[Subscription, int]:
+    """The number of members of each subscription after a heartbeat. A static member that is replaced is gone.
+
+    It takes as long as there are different subscriptions, and no time for each member.
+    """
+    replaced = state.static_members.get(member.about.instance_id or "", member.member_id)
+    before = [state.members[member_id] for member_id in {replaced, member.member_id} if member_id in state.members]
+    if [known.about.subscription for known in before] == [member.about.subscription]:
+        return state.subscriptions
+    counts = _without(state, before)
+    counts[member.about.subscription] = counts.get(member.about.subscription, 0) + 1
+    return counts
+
+
+def without_members(state: GroupState, member_ids: Iterable[str]) -> Mapping[Subscription, int]:
+    return _without(state, [state.members[member_id] for member_id in member_ids])
+
+
+def _without(state: GroupState, members: Iterable[Member]) -> dict[Subscription, int]:
+    counts = state.subscriptions.copy()
+    for member in members:
+        counts[member.about.subscription] -= 1
+        if not counts[member.about.subscription]:
+            del counts[member.about.subscription]
+    return counts
+
+
+def subscribed_topics(subscriptions: Iterable[Subscription], regexes: Mapping[str, RegexValue]) -> set[str]:
     """Of all members. Regular expressions that no member has do not count."""
-    names = set(chain.from_iterable(member.about.topics for member in members.values()))
-    for regex in {member.about.regex for member in members.values()} & regexes.keys():
-        names.update(regexes[regex].topics)
+    names: set[str] = set()
+    for topics, regex in subscriptions:
+        names.update(topics)
+        if regex in regexes:
+            names.update(regexes[regex].topics)
     return names
 
 
-def subscribe_equally(members: Mapping[str, Member]) -> bool:
+def subscribe_equally(subscriptions: Iterable[Subscription]) -> bool:
     """Whether all members name the same topics, or have one regular expression and name none.
 
     As in Kafka, names beside a regular expression make subscriptions different even if they are the same.
     """
-    names = {member.about.topics for member in members.values()}
-    regexes = {member.about.regex for member in members.values()}
-    return len(names) <= 1 and len(regexes) <= 1 and (regexes <= {""} or names <= {()})
+    different = tuple(subscriptions)
+    return not different or (len(different) == 1 and not all(different[0]))

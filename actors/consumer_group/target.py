@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ..assignors.server.base import (
@@ -24,12 +24,16 @@ from .records import (
     GroupEpochValue,
     Partition,
     RegexValue,
+    Subscription,
     TargetEpochRecord,
     TargetEpochValue,
     TargetRecord,
 )
 from .state import GroupState, Member
 from .subscriptions import subscribed_topics, topics_of
+
+ASK_AGAIN_MS = 100
+"""An assignor that still works is asked again after this time: asking takes longer the more members there are."""
 
 
 class Target(NamedTuple):
@@ -41,17 +45,17 @@ class Target(NamedTuple):
 
 def next_group_epoch(
     state: GroupState,
-    members: Mapping[str, Member],
+    subscriptions: Iterable[Subscription],
     has_changed: bool,
     environment: DecisionEnvironment,
     plan: Plan,
     regexes: Mapping[str, RegexValue] | None = None,
 ) -> int:
-    """The group epoch with these members. It rises if a subscription has changed, or a topic that somebody reads.
+    """The group epoch with these subscriptions. It rises if a subscription has changed, or a topic that somebody reads.
 
     ``regexes``: with new results; None: those of the state.
     """
-    names = subscribed_topics(members, state.regexes if regexes is None else regexes)
+    names = subscribed_topics(subscriptions, state.regexes if regexes is None else regexes)
     metadata_hash = environment.metadata_hash(names)
     if not has_changed and metadata_hash == state.epoch.metadata_hash:
         return state.epoch.epoch
@@ -68,7 +72,7 @@ class NextGroup(NamedTuple):
     """
 
     epoch: int
-    members: Mapping[str, Member]
+    subscriptions: Iterable[Subscription]
     is_homogeneous: bool
 
 
@@ -84,6 +88,7 @@ def next_target(
     try:
         targets = _assign(state, member, group, environment)
     except AssignmentPending:
+        plan.asked_ms = environment.wall_ms
         return Target(state.target.epoch, state.target_of(member))
     except AssignmentFailed as error:
         raise CoordinatorError(
@@ -107,6 +112,9 @@ def needs_target(state: GroupState, environment: DecisionEnvironment, epoch: int
 
 def _may_assign(state: GroupState, environment: DecisionEnvironment) -> bool:
     """Whether the last assignment is old enough (KIP-1263). One of the future is: the clock was set back."""
+    asked_ms = state.asked_ms
+    if asked_ms is not None and asked_ms <= environment.wall_ms < asked_ms + ASK_AGAIN_MS:
+        return False
     interval_ms, last_ms = environment.settings.assignment_interval_ms, state.target.timestamp_ms
     return not interval_ms or not last_ms <= environment.wall_ms < last_ms + interval_ms
 
@@ -114,10 +122,10 @@ def _may_assign(state: GroupState, environment: DecisionEnvironment) -> bool:
 def _assign(
     state: GroupState, member: Member, group: NextGroup, environment: DecisionEnvironment
 ) -> dict[str, tuple[Partition, ...]]:
-    members = group.members
+    members = _members_with(state, member)
     order = timeline_order(members, state.members_max)
     to_assign = GroupToAssign(
-        _topics(environment.topics, subscribed_topics(members, state.regexes)),
+        _topics(environment.topics, subscribed_topics(group.subscriptions, state.regexes)),
         [_assignor_member(members[member_id], state) for member_id in order],
         group.is_homogeneous,
         state.group_id,
@@ -127,6 +135,15 @@ def _assign(
         member_id: tuple((topic_id, number) for topic_id, numbers in partitions.items() for number in numbers)
         for member_id, partitions in assignment.items()
     }
+
+
+def _members_with(state: GroupState, member: Member) -> Mapping[str, Member]:
+    """The members after this heartbeat: a static one that is replaced is gone."""
+    replaced = state.static_members.get(member.about.instance_id or "", member.member_id)
+    members = {**state.members, member.member_id: member}
+    if replaced != member.member_id:
+        members.pop(replaced, None)
+    return members
 
 
 def _topics(view: TopicsView, names: set[str]) -> dict[str, Topic]:

@@ -108,11 +108,7 @@ class World:
 
     def apply(self, plan: Plan) -> None:
         self.plan = plan
-        self.state.replay_all(plan.records)
-        if plan.topics_version is not None:
-            self.state.topics_version = plan.topics_version
-        if plan.regexes_version is not None:
-            self.state.regexes_version = plan.regexes_version
+        plan.apply_to(self.state)
 
     def resolve(self, *regexes: str) -> None:
         """The result of the last decision's regular expressions, or of these, is there."""

@@ -14,6 +14,7 @@ from callboard.actors.assignors.server.base import AssignmentPending, GroupToAss
 from callboard.actors.assignors.server.uniform import Uniform
 from callboard.actors.consumer_group.plan import ConsumerGroupSettings, RebalanceDeadline
 from callboard.actors.consumer_group.records import MemberState
+from callboard.actors.consumer_group.target import ASK_AGAIN_MS
 from callboard.actors.errors import CoordinatorError, ErrorCode
 
 
@@ -196,11 +197,13 @@ def test_members_keep_their_target_while_the_assignor_works() -> None:
     assert group.join("c", "t").member_epoch == 3
     assert (group.state.epoch.epoch, group.state.target.epoch, group.phase) == (4, 3, "Assigning")
     assert [group.beat(name, 3).assigned for name in "abc"] == [None] * 3
+    assert slow.groups == ["g"], "it is asked again only after a while"
     slow.is_ready = True
+    group.wall_ms += ASK_AGAIN_MS
     assert group.beat("a", 3).assigned is None
     assert (group.state.target.epoch, group.phase) == (4, "Reconciling")
     assert {len(target) for target in group.state.targets.values()} == {1, 2}
-    assert slow.groups == ["g"] * 5
+    assert slow.groups == ["g"] * 2
 
 
 def test_a_member_without_topics_takes_all_partitions_away_for_a_while() -> None:

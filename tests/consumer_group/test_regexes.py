@@ -288,7 +288,7 @@ def test_which_subscriptions_are_equal(subscriptions: list[str], expected: bool)
     for number, text in enumerate(subscriptions):
         names, _, regex = text.partition("/")
         join(world, f"m{number}", regex, *names.split())
-    assert subscribe_equally(world.state.members) is expected
+    assert subscribe_equally(world.state.subscriptions) is expected
 
 
 def test_replay_counts_the_members_of_an_expression(world: World) -> None:

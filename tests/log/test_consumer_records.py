@@ -273,7 +273,7 @@ def newest_only(pairs: list[Pair]) -> list[Pair]:
 def test_the_newest_records_have_the_whole_state(count: int) -> None:
     newest, whole = replayed(newest_only(LOG[:count])), replayed(LOG[:count])
     assert newest == whole
-    indexes = ("owners", "static_members", "regex_members", "text_bytes")
+    indexes = ("owners", "static_members", "regex_members", "subscriptions", "text_bytes")
     assert [getattr(newest, name) for name in indexes] == [getattr(whole, name) for name in indexes]
 
 

@@ -47,9 +47,11 @@ class GroupClients:
         instance: str | None = None,
         isolation: str = "read_uncommitted",
         protocol: str = "classic",
+        topic: str | None = None,
     ) -> ConsumerPeer:
-        """A consumer that is subscribed to the topic. ``reset`` is ``earliest`` or ``none`` (an error).
+        """A consumer that is subscribed to the topic, or to another one.
 
+        ``reset``: ``earliest`` or ``none`` (an error).
         ``protocol``: of the group; only confluent-kafka has the other one, ``consumer`` (KIP-848).
         """
         member = ConsumerPeer(
@@ -60,7 +62,7 @@ class GroupClients:
             bootstrap=self._bootstrap,
             client_id=name,
             group=self.group,
-            topic=self.topic,
+            topic=topic or self.topic,
             session_timeout_ms=session_timeout_ms,
             reset=reset,
             instance=instance,

@@ -127,3 +127,14 @@ def test_group_of_the_classic_protocol_goes_on_with_the_other_one_when_it_is_emp
     new.close()
     again = clients.member(CONFLUENT, "again", reset="none")
     wait_until_partitions_are_shared(again)
+
+
+def test_members_may_subscribe_by_a_regular_expression(clients: GroupClients) -> None:
+    """librdkafka sends a subscription that begins with "^" as a regular expression."""
+    producer_admin = create_topic(clients, CONFLUENT)
+    pattern = f"^{clients.topic[:-1]}."
+    pair = [member(clients, name, topic=pattern) for name in ("first", "second")]
+    wait_until_partitions_are_shared(*pair)
+    records = batch("matched")
+    expected = at_offsets(records, clients.produce(producer_admin, records))
+    assert wait_for_records(pair, len(expected)) == expected
