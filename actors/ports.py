@@ -131,8 +131,8 @@ class TransactionSettings(Protocol):
     def transaction_remove_expired_transaction_cleanup_interval_ms(self) -> int: ...
 
 
-class GroupSettings(Protocol):
-    """The settings that groups use. They may change at run time."""
+class ClassicGroupSettings(Protocol):
+    """The settings that classic groups and offsets use. They may change at run time."""
 
     @property
     def group_initial_rebalance_delay_ms(self) -> int: ...
@@ -148,21 +148,6 @@ class GroupSettings(Protocol):
 
     @property
     def group_max_pending_members(self) -> int: ...
-
-    @property
-    def group_consumer_session_timeout_ms(self) -> int: ...
-
-    @property
-    def group_consumer_heartbeat_interval_ms(self) -> int: ...
-
-    @property
-    def group_consumer_max_size(self) -> int: ...
-
-    @property
-    def group_consumer_assignment_interval_ms(self) -> int: ...
-
-    @property
-    def group_consumer_regex_refresh_interval_ms(self) -> int: ...
 
     @property
     def memory_limit_bytes(self) -> int: ...
@@ -181,6 +166,25 @@ class GroupSettings(Protocol):
 
     @property
     def offsets_retention_check_interval_ms(self) -> int: ...
+
+
+class GroupSettings(ClassicGroupSettings, Protocol):
+    """The settings that groups of all kinds use."""
+
+    @property
+    def group_consumer_session_timeout_ms(self) -> int: ...
+
+    @property
+    def group_consumer_heartbeat_interval_ms(self) -> int: ...
+
+    @property
+    def group_consumer_max_size(self) -> int: ...
+
+    @property
+    def group_consumer_assignment_interval_ms(self) -> int: ...
+
+    @property
+    def group_consumer_regex_refresh_interval_ms(self) -> int: ...
 
 
 GroupConfigs = Mapping[str, Mapping[str, int]]

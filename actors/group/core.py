@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from ..engine_ports import Clock, ReplyTo
 from ..errors import NO_ERROR, IllegalTransition
-from ..ports import GroupSettings, Random
+from ..ports import ClassicGroupSettings, Random
 from . import requests
 from .deadlines import Deadlines
 from .effects import Deadline, Effects
@@ -31,7 +31,7 @@ class GroupCore:
     tables: ClassVar[Tables]
     deadlines: ClassVar[Deadlines[GroupCore]]
 
-    def __init__(self, group_id: str, settings: GroupSettings, clock: Clock, random: Random) -> None:
+    def __init__(self, group_id: str, settings: ClassicGroupSettings, clock: Clock, random: Random) -> None:
         self.group_id = group_id
         self.settings = settings
         self.clock = clock

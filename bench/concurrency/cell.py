@@ -36,18 +36,13 @@ Alarms = dict[Hashable, int | None]
 
 
 class Settings(NamedTuple):
-    """``GroupSettings`` of the laboratory: Kafka's defaults, without an initial rebalance delay."""
+    """``ClassicGroupSettings`` of the laboratory: Kafka's defaults, without an initial rebalance delay."""
 
     group_initial_rebalance_delay_ms: int = 0
     group_min_session_timeout_ms: int = 1
     group_max_session_timeout_ms: int = 1_800_000
     group_max_size: int = 2**31 - 1
     group_max_pending_members: int = 50_000
-    group_consumer_session_timeout_ms: int = 45_000
-    group_consumer_heartbeat_interval_ms: int = 5000
-    group_consumer_max_size: int = 2**31 - 1
-    group_consumer_regex_refresh_interval_ms: int = 600_000
-    group_consumer_assignment_interval_ms: int = 1000
     memory_limit_bytes: int = 2**63 - 1
     group_generation_from_clock: bool = False
     offset_metadata_max_bytes: int = 4096

@@ -22,6 +22,7 @@ OPTIONAL = {
     "numpy": "fast",
     "obstore": "objects",
     "pytest": "pytest",
+    "re2": "regex",
 }
 ACTORS_LIBRARIES = {"pykka", "sortedcontainers", "xxhash"}
 # What the actor engine's files may import, and what a program that imports all of them must not have loaded.

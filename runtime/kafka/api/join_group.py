@@ -28,6 +28,9 @@ TOO_LONG = (
     f" {STRING_BYTES_MAX} bytes; use a shorter one"
 )
 
+_REASONS = {ErrorCode.GROUP_MAX_SIZE_REACHED: TOO_LARGE, ErrorCode.INVALID_REQUEST: TOO_LONG}
+"""Why a JoinGroup was refused that is above no limit of the settings."""
+
 INSTANCE_ID = JoinedMember._fields.index("group_instance_id")
 
 
@@ -73,13 +76,10 @@ def encode(call: Call, answer: Joined) -> Body:
 
 
 def _report_refusal(call: Call, answer: Joined) -> None:
-    over_limit, connection = call.services.over_limit, call.connection
     if answer.limit:
         report_over_limit(call, answer.limit)
-    elif answer.error is ErrorCode.GROUP_MAX_SIZE_REACHED:
-        over_limit.name_refused(connection, "a JoinGroup", TOO_LARGE)
-    elif answer.error is ErrorCode.INVALID_REQUEST:
-        over_limit.name_refused(connection, "a JoinGroup", TOO_LONG)
+    elif (reason := _REASONS.get(answer.error)) is not None:
+        call.services.over_limit.name_refused(call.connection, "a JoinGroup", reason)
 
 
 def _encode_with_members(call: Call, answer: Joined) -> Steps[bytes]:
