@@ -5,6 +5,7 @@ Not in ``__main__``: spawned processes cannot import functions from there.
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -46,7 +47,8 @@ def advance(
     with ExitStack() as stack:
         run: Callable[[partial[Done], list[range]], Iterator[Done]] = map
         if not proof.is_measured:
-            run = stack.enter_context(multiprocessing.get_context("spawn").Pool(processes)).imap
+            pool = multiprocessing.get_context("spawn").Pool(processes, initializer=logging.disable)
+            run = stack.enter_context(pool).imap
         for seeds, failures in run(partial(run_chunk, proof), remaining):
             progress.add(name, commit, seeds, failures)
             for seed, text in failures.items():

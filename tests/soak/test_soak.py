@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,10 @@ def fail_on_seed_5(seed: int) -> str | None:
     return "bad" if seed == 5 else None
 
 
+def log_a_warning(seed: int) -> None:
+    logging.getLogger("callboard").warning("seed %d", seed)
+
+
 TOY = {"toy": Proof(fail_on_seed_5, 12, 4, "run {seed}")}
 
 
@@ -25,6 +30,11 @@ def test_soak_runs_all_seeds_and_lists_the_failed_one(tmp_path: Path, capsys: py
     assert progress.seeds_done("toy") == 12
     assert progress.failures("toy") == {"5": "bad"}
     assert "run 5" in capsys.readouterr().out
+
+
+def test_warnings_of_a_proof_do_not_hide_its_failures(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    soak({"toy": Proof(log_a_warning, 1, 1, "run {seed}")}, Progress(tmp_path / "progress.json"), "c1", 60, processes=1)
+    assert capfd.readouterr() == ("toy: 1 of 1 seeds\n", "")
 
 
 def test_soak_without_time_resumes_after_the_last_chunk(tmp_path: Path) -> None:
