@@ -12,7 +12,13 @@ from .seeds_to_detection import ALL_MISTAKES, seeds_to_detection
 from .simulated_cluster import simulate
 from .violation import Violation
 
-KNOWN_SEEDS: Mapping[str, int] = {}
+KNOWN_SEEDS: Mapping[str, int] = {
+    "floor ignores partitions given away": 144,
+    "given to who has left": 3,
+    "leaver does not seal": 79,
+    "older register applied": 60,
+    "register changed by two tasks": 23,
+}
 """Where ``make soak`` looks first. What changes the order of operations changes them."""
 
 RACES = "test_session_races"
