@@ -53,7 +53,29 @@ GROUP_COLUMNS = {
     "current_state_timestamp": "timestamp",
     "members": MEMBERS_TYPE,
 }
+CONSUMER_PARTITIONS = "array<struct<topic_id: string, partition: int, epoch: int>>"
+CONSUMER_FIELDS = {
+    "member_id": "string",
+    "epoch": "int",
+    "previous_epoch": "int",
+    "metadata_hash": "bigint",
+    "timestamp": "timestamp",
+    "state": "string",
+    "partitions": CONSUMER_PARTITIONS,
+    "pending_revocation": CONSUMER_PARTITIONS,
+    "topics": "array<string>",
+    "regex": "string",
+    "instance_id": "string",
+    "rack_id": "string",
+    "client_id": "string",
+    "client_host": "string",
+    "rebalance_timeout_ms": "int",
+    "session_timeout_ms": "int",
+    "server_assignor": "string",
+}
+CONSUMER_TYPE = f"struct<{', '.join(f'{name}: {kind}' for name, kind in CONSUMER_FIELDS.items())}>"
 OTHER_COLUMNS = {
+    "consumer": CONSUMER_TYPE,
     "committed": "boolean",
     "key_type": "int",
     "key": "binary",
@@ -83,6 +105,10 @@ _ARROW_TYPES = {
     MEMBER_FIELDS["topics"]: _list_type(pa.string()),
     MEMBER_FIELDS["assigned"]: _list_type(pa.struct([("topic", pa.string()), ("partition", pa.int32())])),
 }
+_ARROW_TYPES[CONSUMER_PARTITIONS] = _list_type(
+    pa.struct([("topic_id", pa.string()), ("partition", pa.int32()), ("epoch", pa.int32())])
+)
+_ARROW_TYPES[CONSUMER_TYPE] = pa.struct([(name, _ARROW_TYPES[kind]) for name, kind in CONSUMER_FIELDS.items()])
 _ARROW_TYPES[MEMBERS_TYPE] = _list_type(pa.struct([(name, _ARROW_TYPES[kind]) for name, kind in MEMBER_FIELDS.items()]))
 
 

@@ -17,6 +17,7 @@ from ..runtime.log.reading.partition_reader import (
     group_id_of,
 )
 from .columns import timestamp_us
+from .consumer_columns import consumer_fields
 from .protocol import CONSUMER, parse_assignment, parse_subscription
 
 Row = dict[str, Any]
@@ -52,7 +53,7 @@ def record_row(
     key, value = raw
     row = {**row, "key_type": _key_type(key), "key": key, "value": value}
     if getattr(record, "group_type", None) == CONSUMER_GROUP:
-        return row | {"kind": "consumer", "group": group_id_of(record)}
+        return row | {"kind": "consumer", "group": group_id_of(record), "consumer": consumer_fields(record)}
     return row | {"kind": "unknown", "group": group_id_of(record)}
 
 

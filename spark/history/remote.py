@@ -135,4 +135,12 @@ def read_file(filesystem: Any, path: str, schema: pa.Schema) -> Iterator[pa.Reco
 
     with filesystem.open_input_file(path) as source:
         for rows in ParquetFile(source, coerce_int96_timestamp_unit="us").iter_batches():
-            yield from pa.Table.from_batches([rows]).select(schema.names).cast(schema).to_batches()
+            yield from _with_all_columns(pa.Table.from_batches([rows]), schema).cast(schema).to_batches()
+
+
+def _with_all_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Columns that an older version did not write are null."""
+    for name in schema.names:
+        if name not in rows.schema.names:
+            rows = rows.append_column(name, pa.nulls(rows.num_rows, schema.field(name).type))
+    return rows.select(schema.names)

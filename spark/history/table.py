@@ -192,7 +192,7 @@ class HistoryTable:
         """The committed records, with the data source's columns and ``day``. ``after``: only those of later days."""
         progress = self.progress()
         taken_to = progress.taken_to
-        frame = self._read_all(spark) if after is None else self._read_days_after(spark, after.day)
+        frame = _with_all_columns(self._read_all(spark) if after is None else self._read_days_after(spark, after.day))
         if not taken_to:
             return frame.select(*ALL_COLUMNS, DAY).where(F.lit(False))
         pairs: list[Column] = [F.lit(number).cast("long") for pair in sorted(taken_to.items()) for number in pair]
@@ -338,6 +338,12 @@ def _read(disk: Disk, path: Path) -> dict[str, Any]:
     if version not in (1, VERSION):
         raise StartError(f"{path}: found version {version}, expected {VERSION}; use the newer version of Callboard")
     return dict(fields)
+
+
+def _with_all_columns(frame: DataFrame) -> DataFrame:
+    """Columns that an older version did not write are null. Formats with a schema of their own do not have them."""
+    missing = [name for name in ALL_COLUMNS if name not in frame.columns]
+    return frame.select("*", *(F.lit(None).cast(ALL_COLUMNS[name]).alias(name) for name in missing))
 
 
 def _write(disk: Disk, path: Path, fields: dict[str, Any]) -> None:

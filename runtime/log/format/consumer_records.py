@@ -62,7 +62,18 @@ from .fields import (
 from .record_type import RecordType
 from .varint import encode_unsigned
 
-__all__ = ["CONSUMER", "CONSUMER_RECORD_TYPES"]
+__all__ = [
+    "CONSUMER",
+    "CONSUMER_RECORD_TYPES",
+    "CurrentRecord",
+    "GroupEpochRecord",
+    "MemberRecord",
+    "Partition",
+    "RegexRecord",
+    "TargetEpochRecord",
+    "TargetRecord",
+    "TopicMetadataRecord",
+]
 
 VERSION = 0
 TOPIC_ID_BYTES = 16
