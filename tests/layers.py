@@ -35,7 +35,9 @@ PACKAGES: dict[str, Package] = {
     "runtime/engine": Package(("runtime/__init__", "runtime/engine"), ("actors/base",)),
     "actors": Package(("actors",), ("actors/base",)),
     "runtime/disk": Package(("runtime/disk",), ("actors/steps.py", "runtime/common")),
-    "runtime/settings": Package(("runtime/settings",), ("actors/text.py", "runtime/common", "runtime/disk")),
+    "runtime/settings": Package(
+        ("runtime/settings",), ("actors/errors.py", "actors/text.py", "runtime/common", "runtime/disk")
+    ),
     "runtime/log": Package(("runtime/log",), ("actors", "actors/steps.py", "runtime/common", "runtime/disk")),
     "runtime/log/compaction": Package(
         ("runtime/log/compaction",), ("runtime/common", "runtime/disk", "runtime/engine/clock.py", "runtime/log")

@@ -9,9 +9,10 @@ from typing import Protocol
 from ...actors.ports import Random
 from ..log.partition_counts import PartitionCounts
 from ..settings.address import Address
+from ..settings.dynamic import DynamicSettings
 from ..settings.listeners import PLAINTEXT
 from ..settings.table import Settings
-from ..topics.admin import SharedTopicLimits, TopicAdmin
+from ..topics.admin import Admins
 from ..topics.catalogue import TopicCatalogue
 from .cluster_log import ClusterLog
 from .cluster_node import ClusterNode
@@ -93,22 +94,22 @@ class ClusterConnection:
     def follow_topics(
         self,
         catalogue: TopicCatalogue,
-        limits: SharedTopicLimits,
+        configs: DynamicSettings,
         random: Random,
         delete_offsets: DeleteOffsets,
         is_served: Callable[[int], bool],
         topics: Sequence[tuple[str, int]],
-    ) -> TopicAdmin:
+    ) -> Admins:
         """See ``SharedTopics``."""
         shared = SharedTopics(
-            *(self.ownership, self._environment, catalogue, limits, random, delete_offsets, is_served, topics)
+            *(self.ownership, self._environment, catalogue, configs, random, delete_offsets, is_served, topics)
         )
         catalogue.follower = self._topics = shared
         self.ownership.followed = shared
         self.ownership.add_listener(shared)
         self.ownership.add_listener(self._twins)
         self.log.begin_load = shared.begin_load
-        return shared.admin
+        return Admins(shared.admin, shared.group_admin)
 
     def halt(self) -> None:
         if self._topics is not None:

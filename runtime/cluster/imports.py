@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ..log.partition_counts import PartitionCounts
+from ..settings.group_configs import AllOverrides
 from .keys import IMPORTED_SETTINGS_KEY, MANIFESTS, REGISTER, SEGMENTS, SESSIONS, TOPICS, register_key, version_key
 from .manifest import Manifest, create_manifest
 from .register import empty_register
@@ -31,6 +32,7 @@ class ClusterContent(NamedTuple):
     """``batches``: yields those of a partition, in order. ``producer_id_max``: -1 if none was ever given out.
 
     ``settings``: what a single node had changed while it ran, the content of its file; nodes do not read it.
+    ``groups``: the settings of groups, which were in it.
     """
 
     cluster_id: str
@@ -40,6 +42,7 @@ class ClusterContent(NamedTuple):
     topics: Mapping[str, SharedTopic]
     producer_id_max: int
     settings: bytes | None
+    groups: AllOverrides = {}
 
 
 async def create_cluster(store: Store, content: ClusterContent, token: Token) -> None:
@@ -56,7 +59,7 @@ async def create_cluster(store: Store, content: ClusterContent, token: Token) ->
     await asyncio.gather(*map(create_partition, range(sum(content.counts))))
     if content.settings is not None:
         await store.put(IMPORTED_SETTINGS_KEY, content.settings)
-    document = TopicsDocument(0, token().hex(), content.topics)
+    document = TopicsDocument(0, token().hex(), content.topics, groups=content.groups)
     await _create(store, version_key(TOPICS, 0), document.encode())
     version = first_version(content.producer_id_max)
     register = empty_register(content.counts, token().hex(), content.cluster_id, content.session_timeout_ms)

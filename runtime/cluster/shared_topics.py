@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.ports import Random
 from ..common.logs import get_logger
+from ..settings.dynamic import DynamicSettings
 from ..topics.admin import SharedTopicLimits
 from ..topics.adoption import Adoption
 from ..topics.catalogue import TopicCatalogue
@@ -19,6 +20,7 @@ from .keys import TOPICS, version_key
 from .offset_cleanups import DeleteOffsets, OffsetCleanups
 from .patient_store import PatientStore
 from .session_environment import SessionEnvironment
+from .shared_group_configs import SharedGroupConfigAdmin
 from .shared_topic_admin import SharedTopicAdmin
 from .store import StoreRefused
 from .topic_changes import TopicChanges
@@ -33,8 +35,8 @@ log = get_logger("callboard.cluster")
 class SharedTopics:
     """``OwnershipListener`` of the node, ``Followed`` of its sessions, and ``CatalogueFollower``.
 
-    ``admin`` changes the topics. ``delete_offsets`` and ``is_served`` are about this node's groups, see
-    ``OffsetCleanups``. Of ``topics`` (name, partitions), those that are missing are created.
+    ``admin`` changes the topics, ``group_admin`` the settings of groups. ``delete_offsets`` and ``is_served`` are about
+    this node's groups, see ``OffsetCleanups``. Of ``topics`` (name, partitions), those that are missing are created.
     """
 
     def __init__(
@@ -42,20 +44,23 @@ class SharedTopics:
         node: ClusterNode,
         environment: SessionEnvironment,
         catalogue: TopicCatalogue,
-        limits: SharedTopicLimits,
+        configs: DynamicSettings,
         random: Random,
         delete_offsets: DeleteOffsets,
         is_served: Callable[[int], bool],
         topics: Sequence[tuple[str, int]],
     ) -> None:
+        limits: SharedTopicLimits = configs.settings
         self._node = node
         self._catalogue = catalogue
+        self._group_configs = configs.groups
         self._versions = TopicsLog(PatientStore(node.store), environment)
         self._follower = TopicsFollower(self._versions, Adoption(catalogue, limits), self._applied)
         self._changes = TopicChanges(self._versions, node.counts.offsets, self._follower.follow, limits)
         self._cleanups = OffsetCleanups(delete_offsets, is_served, self._report_cleaned)
         self._leadership = TopicLeadership(node.counts.offsets, self._follower.first_epoch)
         self.admin = SharedTopicAdmin(catalogue, self._changes, limits, random, self._epoch_of)
+        self.group_admin = SharedGroupConfigAdmin(configs, self._changes)
         for topic in self._topics():
             self._leadership.place(topic)
         self._task = asyncio.get_running_loop().create_task(self._begin(topics))
@@ -117,6 +122,7 @@ class SharedTopics:
     def _applied(self, before: TopicsDocument | None, document: TopicsDocument) -> None:
         if before is not None:
             self.admin.remember_deleted(before.topics.keys() - document.topics.keys())
+        self._group_configs.replace(document.groups)  # also those of a file from before the node was in the cluster
         self._cleanups.clean(document)
         self._changes.retry_blocked()
 

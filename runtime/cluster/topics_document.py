@@ -1,5 +1,7 @@
 """The topics of a cluster: names, ids, partition counts and settings, and which offsets are still to be deleted. Pure.
 
+Settings of groups are here too: they change as rarely, and all nodes need them.
+
 A version is immutable. Whoever creates the next version has changed the topics. Records are not here: they are in the
 memory of the node that leads the topic.
 """
@@ -10,6 +12,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from ..settings.group_configs import AllOverrides
 from .documents import NO_FIELDS, decode_document, encode_document
 
 
@@ -34,12 +37,13 @@ class Deletion(NamedTuple):
 
 
 class TopicsDocument(NamedTuple):
-    """``topics`` by name. ``unknown``: fields of a newer version."""
+    """``topics`` by name. ``groups``: the settings of groups. ``unknown``: fields of a newer version."""
 
     version: int
     token: str
     topics: Mapping[str, SharedTopic]
     deletions: tuple[Deletion, ...] = ()
+    groups: AllOverrides = {}
     unknown: Mapping[str, Any] = NO_FIELDS
 
     def numbered(self, version: int, token: str) -> TopicsDocument:
@@ -60,6 +64,7 @@ class TopicsDocument(NamedTuple):
         }
         deletions = [[each.number, sorted(each.names), sorted(each.uncleaned)] for each in self.deletions]
         fields = {"version": self.version, "token": self.token, "topics": topics, "deletions": deletions}
+        fields["groups"] = {group_id: dict(own) for group_id, own in self.groups.items()}
         return encode_document(fields, self.unknown)
 
 
@@ -73,4 +78,5 @@ def decode_topics(data: bytes) -> TopicsDocument:
     deletions = tuple(
         Deletion(number, frozenset(names), frozenset(uncleaned)) for number, names, uncleaned in fields.pop("deletions")
     )
-    return TopicsDocument(fields.pop("version"), fields.pop("token"), topics, deletions, fields)
+    groups = fields.pop("groups", {})  # an earlier Callboard wrote none
+    return TopicsDocument(fields.pop("version"), fields.pop("token"), topics, deletions, groups, fields)

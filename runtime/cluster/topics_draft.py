@@ -21,7 +21,10 @@ class OffsetsRemain(Exception):
 
 
 class SharedTopicsDraft:
-    """Begins as a copy of a version. All methods raise CoordinatorError with Kafka's codes, and change nothing then."""
+    """Begins as a copy of a version. All methods raise CoordinatorError with Kafka's codes, and change nothing then.
+
+    ``groups``: the settings of groups, which ``GroupConfigs.alter`` changes.
+    """
 
     def __init__(self, document: TopicsDocument, offsets_partitions: int) -> None:
         self.table = TopicTable(INTERNAL_TOPICS, 0)
@@ -31,7 +34,8 @@ class SharedTopicsDraft:
         self._document = document
         self._offsets_partitions = offsets_partitions
         self._deleted: set[str] = set()
-        self._unchanged = (dict(self.table.rows), document.deletions)
+        self.groups = dict(document.groups)
+        self._unchanged = (dict(self.table.rows), document.deletions, document.groups)
 
     def check_cleaned(self, name: str) -> None:
         """Raise OffsetsRemain if the topic cannot be created yet."""
@@ -72,7 +76,7 @@ class SharedTopicsDraft:
     def changed(self) -> TopicsDocument | None:
         """The changed content; None if nothing has changed."""
         rows = self.table.rows
-        if not self._deleted and self._unchanged == (rows, self._document.deletions):
+        if not self._deleted and self._unchanged == (rows, self._document.deletions, self.groups):
             return None
         topics = {
             name: SharedTopic(row.topic_id, row.partitions, self._first_epochs[name], row.settings)
@@ -82,4 +86,4 @@ class SharedTopicsDraft:
         if self._deleted:
             uncleaned = frozenset(range(self._offsets_partitions))
             deletions = (*deletions, Deletion(self._document.version + 1, frozenset(self._deleted), uncleaned))
-        return self._document._replace(topics=topics, deletions=deletions)
+        return self._document._replace(topics=topics, deletions=deletions, groups=self.groups)

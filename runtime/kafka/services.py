@@ -15,6 +15,7 @@ from ...actors.transactions.table import TransactionTable
 from ..engine.reply import Reply
 from ..settings.admin import SettingsAdmin
 from ..settings.dynamic import SettingValues, Synonym
+from ..settings.group_configs import GroupConfigs
 from ..settings.rows import Setting
 from ..settings.table import Options, Settings
 from ..topics.admin import TopicAdmin
@@ -90,11 +91,15 @@ class ProducerIdSource(Protocol):
 
 
 class SettingsReader(Protocol):
-    """The settings with the sources of their values. ``SettingsAdmin`` changes them."""
+    """The settings with the sources of their values, and those of groups. ``SettingsAdmin`` changes them."""
 
     @property
     def all_brokers(self) -> SettingValues:
         """The settings that were changed for all brokers."""
+
+    @property
+    def groups(self) -> GroupConfigs:
+        """The settings of single groups."""
 
     def synonyms(self, setting: Setting) -> list[Synonym]:
         """Return all values of a setting, the one in effect first."""

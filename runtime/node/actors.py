@@ -119,6 +119,7 @@ def _consumer_group_ports(data: NodeData, environment: Environment) -> ConsumerG
     named = data.configs.settings.group_consumer_assignors
     return ConsumerGroupPorts(
         make_server_assignors(environment.assignors, named, in_background=environment.allows_workers),
+        configs=data.configs.groups.effective,
         regexes=TopicRegexes(),
         background=BackgroundThread() if environment.allows_workers else InlineWork(),
     )

@@ -10,8 +10,9 @@ from ...actors.transactions.peers import Peers
 from ..kafka.cluster_view import ClusterView
 from ..kafka.peer_gate import PeerGate
 from ..log.store import LogStore, Ownership
+from ..settings.dynamic import DynamicSettings
 from ..settings.table import Settings
-from ..topics.admin import SharedTopicLimits, TopicAdmin
+from ..topics.admin import Admins
 from ..topics.catalogue import TopicCatalogue
 from ..topics.producer_ids import ProducerIdAllocator
 
@@ -53,13 +54,13 @@ class Cluster(Protocol):
     def follow_topics(
         self,
         catalogue: TopicCatalogue,
-        limits: SharedTopicLimits,
+        configs: DynamicSettings,
         random: Random,
         delete_offsets: Callable[[frozenset[str], Callable[[], None]], None],
         is_served: Callable[[int], bool],
         topics: Sequence[tuple[str, int]],
-    ) -> TopicAdmin:
-        """Have the cluster's topics in the catalogue from now on, and change them by what is returned.
+    ) -> Admins:
+        """Have the cluster's topics in the catalogue, and the settings of groups in ``configs``, from now on.
 
         ``delete_offsets`` deletes the offsets of topics in all groups of the node, then calls back. ``is_served``:
         whether a partition of the log is loaded. ``topics``: names and partition counts of topics that shall exist.

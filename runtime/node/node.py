@@ -28,10 +28,10 @@ from ..kafka.connection_turns import ConnectionTurns
 from ..kafka.over_limit import OverLimitReports
 from ..kafka.response_queue import ResponseQueue
 from ..kafka.slices import Slices
-from ..settings.admin import SettingsAdmin
+from ..settings.admin import GroupConfigAdmin, SettingsAdmin
 from ..settings.dynamic import DynamicSettings
 from ..settings.table import LISTEN_BACKLOG
-from ..topics.admin import TopicAdmin
+from ..topics.admin import Admins, TopicAdmin
 from .actors import NodeActors, start_actors
 from .cleaner import Cleaner
 from .cluster import LogCleaner
@@ -322,17 +322,18 @@ def _make_services(
     interceptor: Interceptor | None,
 ) -> NodeServices:
     call_soon = asyncio.get_running_loop().call_soon
+    admins = _admins(options, data, actors, environment)
     return NodeServices(
         cluster=_cluster_view(options, data, environment, listening_sockets),
         buffers=ClientBuffers(lambda: data.configs.settings, OverLimitReports()),
         clock=environment.clock,
         settings=data.configs.settings,
         options=options,
-        settings_admin=SettingsAdmin(data.configs, actors.groups.notify_of_settings),
+        settings_admin=SettingsAdmin(data.configs, actors.groups.notify_of_settings, admins.groups),
         groups=actors.groups,
         actors=actors,
         topics=data.topics,
-        topic_admin=_topic_admin(options, data, actors, environment),
+        topic_admin=admins.topics,
         load_sink=loading.sink,
         response_queue=ResponseQueue(call_soon),
         slices=Slices(call_soon, environment.work_clocks.slice_ns, data.configs.settings.max_sliced_requests),
@@ -348,13 +349,13 @@ def _routes(environment: Environment) -> Routes:
     return Routes(environment.authorizer, (*APIS, *NODE_APIS), cluster.has_lease, cluster.peer_gate)
 
 
-def _topic_admin(options: Options, data: NodeData, actors: NodeActors, environment: Environment) -> TopicAdmin:
+def _admins(options: Options, data: NodeData, actors: NodeActors, environment: Environment) -> Admins:
     groups = actors.groups
     if environment.cluster is None:
-        return TopicAdmin(data.topics, groups.delete_topic_offsets)
+        return Admins(TopicAdmin(data.topics, groups.delete_topic_offsets), GroupConfigAdmin(data.configs))
     return environment.cluster.follow_topics(
         data.topics,
-        data.configs.settings,
+        data.configs,
         environment.random,
         groups.delete_topic_offsets,
         lambda partition: groups.partitions[partition].is_active,

@@ -7,18 +7,38 @@ from functools import partial
 
 from ..common.errors import StartError
 from .dynamic import OURSELVES, Change, DynamicSettings, InvalidSetting, SettingValues, find_dynamic, parse
+from .group_configs import ChangeTexts
 from .rows import Setting, SettingValue
 from .table import check_range, find_setting
+
+
+class GroupConfigAdmin:
+    """Changes the settings of single groups."""
+
+    def __init__(self, configs: DynamicSettings) -> None:
+        self._configs = configs
+
+    def check_alter(self, group_id: str, change: ChangeTexts) -> None:
+        """Raise CoordinatorError, with Kafka's error code, unless the settings of a group can change so."""
+        self._configs.groups.check_alter(group_id, change)
+
+    def alter(self, group_id: str, change: ChangeTexts, done: Callable[[Exception | None], None]) -> None:
+        """Change the settings of a group durably, then call ``done`` with None, or a CoordinatorError or OSError."""
+        self._configs.change_group(group_id, change, done)
 
 
 class SettingsAdmin:
     """Checks a change, saves it, logs its author and notifies the users of settings, in this order.
 
-    ``on_changed`` is called after each change.
+    ``on_changed`` is called after each change of the server's settings. ``groups`` changes those of single groups.
     """
 
-    def __init__(self, configs: DynamicSettings, on_changed: Callable[[], None]) -> None:
+    def __init__(
+        self, configs: DynamicSettings, on_changed: Callable[[], None], groups: GroupConfigAdmin | None = None
+    ) -> None:
+        """``groups``: None to keep them in the same file."""
         self.configs = configs
+        self.groups = groups or GroupConfigAdmin(configs)
         self._on_changed = on_changed
 
     def check(self, make: Change) -> None:

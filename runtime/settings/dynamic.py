@@ -22,14 +22,21 @@ from ..disk.checksum import verify_checksum, with_checksum
 from ..disk.disk import Disk, read_file, replace_file
 from ..disk.file_work import FileWork, InlineFileWork
 from ..disk.group_commit import GroupCommit
-from .rows import LONG_MAX, Setting, SettingValue
+from .group_configs import BY_NAME as GROUP_SETTINGS
+from .group_configs import AllOverrides, ChangeTexts, GroupConfigs, Overrides
+from .rows import INT_MAX, LONG_MAX, Setting, SettingValue
 from .table import BY_NAME, SETTINGS, Settings, format_value, is_unsafe, parse_value
 
 FILE_NAME = "settings.json"
-VERSION = 2
-"""1: without a checksum. 2: with a checksum, which detects a changed digit of a value."""
+VERSION = 3
+"""1: without a checksum. 2: with a checksum, which detects a changed digit of a value. 3: with settings of groups.
 
-ALL_BROKERS = "default"  # and "broker": the keys in the file
+A file without settings of groups has version 2, so that an earlier Callboard reads it.
+"""
+
+CHECKSUM_FROM, GROUPS_FROM = 2, 3
+
+ALL_BROKERS = "default"  # and "broker" and "groups": the keys in the file
 
 NOT_SET = "not set"
 OURSELVES = "the program itself"
@@ -52,6 +59,7 @@ class ConfigSource(IntEnum):
     ALL_BROKERS = 3
     STATIC = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 class ConfigType(IntEnum):
@@ -101,22 +109,25 @@ class SettingsChange(NamedTuple):
 class SettingsDraft:
     """The values after several changes that share one write of the file."""
 
-    def __init__(self, broker: SettingValues, all_brokers: SettingValues) -> None:
+    def __init__(self, broker: SettingValues, all_brokers: SettingValues, groups: dict[str, Overrides]) -> None:
         self.broker = broker
         self.all_brokers = all_brokers
+        self.groups = groups
         self.changes: list[SettingsChange] = []
 
 
 class SavedSettings(NamedTuple):
     """The content of ``settings.json``."""
 
-    broker: SettingValues
-    all_brokers: SettingValues
+    broker: SettingValues = {}
+    all_brokers: SettingValues = {}
+    groups: AllOverrides = {}
 
 
 class DynamicSettings:
     """The changes, on top of the settings of the start. ``settings`` are always the values that are in effect.
 
+    ``groups``: the settings of single groups. In a cluster they are not in the file, but in the store.
     ``given``: the source of each setting that was given at the start, by name ("--set"). ``allows_unsafe``: changes
     may go below a safe minimum.
     """
@@ -132,6 +143,7 @@ class DynamicSettings:
         self.broker: SettingValues = {}
         self.all_brokers: SettingValues = {}
         self.settings = LiveSettings(**_values(static))
+        self.groups = GroupConfigs(self.settings)
         self._changes: GroupCommit[SettingsDraft] = GroupCommit(self, InlineFileWork())
 
     def run_on(self, files: FileWork) -> None:
@@ -154,17 +166,16 @@ class DynamicSettings:
             self._apply(saved.broker, saved.all_brokers)
         except InvalidSetting as error:
             raise self._invalid_file_error(error) from error
+        self.groups.load(saved.groups)
         self._warn_of_overridden()
 
     def _read(self) -> SavedSettings:
         try:
-            content = parse_json(read_file(self._disk, self._path))
-            _check_object(content)
-            self._check_version(content["version"])
-            verify_checksum(content, VERSION)
-            return SavedSettings(_checked(content["broker"]), _checked(content[ALL_BROKERS]))
+            return decode_settings(read_file(self._disk, self._path))
         except FileNotFoundError:
-            return SavedSettings({}, {})
+            return SavedSettings()
+        except TooNew as error:
+            raise StartError(f"'{self._path}' has {error}") from error
         except OSError as error:
             raise StartError(f"cannot read the changed settings '{self._path}': {error.strerror}") from error
         except (ValueError, KeyError, InvalidSetting) as error:
@@ -176,15 +187,6 @@ class DynamicSettings:
             f"or start with --ignore-saved-settings to use the values of --set and the configuration file"
         )
 
-    def _check_version(self, version: object) -> None:
-        if type(version) is not int or version < 1:
-            raise InvalidSetting(f"version {format_value(version)}, expected {VERSION}")
-        if version > VERSION:
-            raise StartError(
-                f"'{self._path}' has version {version}: expected at most {VERSION}; a later Callboard wrote it, use "
-                f"that one"
-            )
-
     def _log_ignored(self) -> None:
         try:
             saved = self._read()
@@ -194,6 +196,8 @@ class DynamicSettings:
         for resource, table in (("broker", saved.broker), ("all brokers", saved.all_brokers)):
             for name, value in table.items():
                 log.warning("a saved setting is ignored", setting=name, saved=format_value(value), saved_for=resource)
+        for group_id, own in saved.groups.items():
+            log.warning("the saved settings of a group are ignored", group=group_id, saved=dict(own))
 
     def _warn_of_overridden(self) -> None:
         """Log each given value that a saved change overrides, so that users find the reason."""
@@ -230,15 +234,20 @@ class DynamicSettings:
 
         self._changes.submit(apply, done)
 
+    def change_group(self, group_id: str, change: ChangeTexts, done: Callable[[Exception | None], None]) -> None:
+        """Change the settings of a group durably, then call ``done``, with None or the CoordinatorError or OSError."""
+        self._changes.submit(lambda draft: self.groups.alter(draft.groups, group_id, change), done)
+
     def draft(self) -> SettingsDraft:
         """See ``group_commit.ReplacedFile``, also for the next three methods."""
-        return SettingsDraft(self.broker, self.all_brokers)
+        return SettingsDraft(self.broker, self.all_brokers, dict(self.groups.given))
 
     def write(self, draft: SettingsDraft) -> None:
-        content = {"version": VERSION, "broker": draft.broker, ALL_BROKERS: draft.all_brokers}
-        replace_file(self._disk, self._path, json.dumps(with_checksum(content), indent=1).encode() + b"\n")
+        content = encode_settings(SavedSettings(draft.broker, draft.all_brokers, draft.groups))
+        replace_file(self._disk, self._path, content)
 
     def publish(self, draft: SettingsDraft) -> None:
+        self.groups.replace(draft.groups)
         before = _values(self.settings)
         self._apply(draft.broker, draft.all_brokers)
         for change in draft.changes:
@@ -303,6 +312,32 @@ class DynamicSettings:
     def _apply(self, broker: SettingValues, all_brokers: SettingValues) -> None:
         self.settings.update_from(self._effective(broker, all_brokers))
         self.broker, self.all_brokers = dict(broker), dict(all_brokers)
+
+
+class TooNew(ValueError):
+    """A file of a later version."""
+
+
+def encode_settings(saved: SavedSettings) -> bytes:
+    """The content of the file."""
+    groups = {"groups": {group_id: dict(own) for group_id, own in saved.groups.items()}} if saved.groups else {}
+    version = GROUPS_FROM if saved.groups else CHECKSUM_FROM
+    content = {"version": version, "broker": saved.broker, ALL_BROKERS: saved.all_brokers, **groups}
+    return json.dumps(with_checksum(content), indent=1).encode() + b"\n"
+
+
+def decode_settings(data: bytes) -> SavedSettings:
+    """Raises ValueError, KeyError or InvalidSetting if it is damaged, and TooNew."""
+    content = parse_json(data)
+    _check_object(content)
+    version = content["version"]
+    if type(version) is not int or version < 1:
+        raise InvalidSetting(f"version {format_value(version)}, expected {VERSION}")
+    if version > VERSION:
+        raise TooNew(f"version {version}: expected at most {VERSION}; a later Callboard wrote it, use that one")
+    verify_checksum(content, CHECKSUM_FROM)
+    groups = _checked_groups(content["groups"]) if version >= GROUPS_FROM else {}
+    return SavedSettings(_checked(content["broker"]), _checked(content[ALL_BROKERS]), groups)
 
 
 def kafka_name(name: str) -> str:
@@ -381,4 +416,19 @@ def _checked(table: Mapping[str, Any]) -> SettingValues:
         if not setting.has_type(value):
             raise InvalidSetting(f"{name} is {format_value(value)}, expected {setting.expected}")
         _check_range(setting, value, f"{name} is {format_value(value)}")
+    return table
+
+
+def _checked_groups(table: Mapping[str, Any]) -> AllOverrides:
+    """The settings of groups in the file, checked. Raises InvalidSetting."""
+    _check_object(table)
+    for group_id, own in table.items():
+        _check_object(own)
+        for name, value in own.items():
+            setting = GROUP_SETTINGS.get(name)
+            if setting is None:
+                raise InvalidSetting(f"'{name}' of group '{group_id}' is not a setting of groups")
+            if type(value) is not int or not setting.minimum <= value <= INT_MAX:
+                expected = f"expected a whole number from {setting.minimum} to {INT_MAX}"
+                raise InvalidSetting(f"{name} of group '{group_id}' is {format_value(value)}, {expected}")
     return table

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.steps import Steps
+from ..settings.admin import GroupConfigAdmin
 from .catalogue import ChangeOverrides, CreateOutcome, DeleteOutcome, TopicCatalogue, TopicLimits, altered_row
 from .store import NewTopic
 from .topic import Topic
@@ -24,6 +25,13 @@ class SharedTopicLimits(TopicLimits, Protocol):
 
     @property
     def offsets_commit_timeout_ms(self) -> int: ...
+
+
+class Admins(NamedTuple):
+    """What changes the topics, and the settings of groups."""
+
+    topics: TopicAdmin
+    groups: GroupConfigAdmin
 
 
 class TopicAdmin:

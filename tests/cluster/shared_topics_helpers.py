@@ -18,6 +18,7 @@ from callboard.runtime.disk.group_commit import outcome_of
 from callboard.runtime.disk.memory import MemoryDisk
 from callboard.runtime.engine.clock import SystemRandom
 from callboard.runtime.log.partition_counts import PartitionCounts
+from callboard.runtime.settings.dynamic import DynamicSettings
 from callboard.runtime.settings.table import Settings
 from callboard.runtime.topics.catalogue import TopicCatalogue
 from callboard.runtime.topics.store import NewTopic
@@ -42,12 +43,13 @@ class TopicsNode:
         folder = Path("/data")
         disk.make_folder(folder)
         self.catalogue = TopicCatalogue(folder, settings, SystemRandom(), (COUNTS.offsets, COUNTS.transactions), disk)
+        self.configs = DynamicSettings(settings)
         self.deleting: list[tuple[frozenset[str], Callable[[], None]]] = []
         self.shared = SharedTopics(
             node,
             ENVIRONMENT,
             self.catalogue,
-            settings,
+            self.configs,
             SystemRandom(),
             lambda names, done: self.deleting.append((names, done)),
             lambda partition: True,

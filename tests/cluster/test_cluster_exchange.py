@@ -22,11 +22,16 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ConfigResource,
     NewTopic,
 )
+from peers.wire import Wire
 
 from callboard.runtime.cli.log.newest import load_newest
 from callboard.runtime.cli.log.scan import find_partitions
 from callboard.runtime.disk.disk import Disk
+from callboard.runtime.kafka.api.describe_configs import GROUP
 from callboard.runtime.log.folder import INFO_NAME
+from callboard.runtime.settings.dynamic import DynamicSettings
+from callboard.runtime.settings.group_configs import SESSION_TIMEOUT
+from callboard.runtime.settings.table import Settings
 from callboard.runtime.topics.store import TopicsFile, load_table
 
 from .cluster_server_helpers import ClusterServer, cluster_of
@@ -150,6 +155,23 @@ def topics(data: Path) -> TopicsFile:
     return loaded.table
 
 
+def set_session_timeout(address: str, group: str, timeout_ms: int) -> None:
+    """As ``kafka-configs.sh --entity-type groups`` does; confluent_kafka does not know this type of resource."""
+    host, _, port = address.rpartition(":")
+    wire = Wire(host, int(port))
+    configs = [{"name": SESSION_TIMEOUT.name, "config_operation": 0, "value": str(timeout_ms)}]
+    resource = {"resource_type": GROUP, "resource_name": group, "configs": configs}
+    answer = wire.ask("incremental_alter_configs", 1, resources=[resource], validate_only=False)
+    assert answer["responses"][0]["error_code"] == "NONE"
+    wire.close()
+
+
+def session_timeouts(data: Path) -> dict[str, int]:
+    configs = DynamicSettings(Settings())
+    configs.load(data)
+    return {group: own[SESSION_TIMEOUT.name] for group, own in configs.groups.given.items()}
+
+
 def fill(server: SingleServer) -> int:
     """Groups, offsets, transactions, topics and a changed setting. Returns the highest producer id."""
     admin = AdminClient({"bootstrap.servers": bootstrap(server)})
@@ -159,6 +181,7 @@ def fill(server: SingleServer) -> int:
     change = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
     for future in admin.incremental_alter_configs([change]).values():
         future.result(60)
+    set_session_timeout(bootstrap(server), GROUPS[0], 50_000)
     commit(server, {group: number for number, group in enumerate(GROUPS, 1)})
     transactions(server)
     return producer_id(server)
@@ -183,11 +206,14 @@ def test_round_trip_from_a_single_node_to_a_cluster_and_back(tmp_path: Path, sto
         assert exported.code == 0, exported.err
         assert state(back) == before
         commit(servers[2], {GROUPS[0]: 1000})
+        set_session_timeout(bootstrap(servers[1]), GROUPS[1], 55_000)
         second_id = producer_id(servers[0])
         again = tmp_path / "again"
         assert run("export", str(again), "--cluster", store).code == 0
     assert second_id > first_id
     assert (back / "settings.json").read_bytes() == (single.data / "settings.json").read_bytes()
+    assert session_timeouts(back) == {GROUPS[0]: 50_000}
+    assert session_timeouts(again) == {GROUPS[0]: 50_000, GROUPS[1]: 55_000}
     ids = [json.loads((data / INFO_NAME).read_text()) for data in (single.data, back)]
     assert ids[0] == ids[1]
     by_name = {row.name: row._replace(first_slot=0) for row in topics(back).topics}

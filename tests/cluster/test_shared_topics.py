@@ -44,6 +44,24 @@ def codes(outcomes: list[Topic | CoordinatorError]) -> list[ErrorCode]:
     return [outcome.code if isinstance(outcome, CoordinatorError) else ErrorCode.NONE for outcome in outcomes]
 
 
+def test_all_nodes_have_the_same_settings_of_groups() -> None:
+    def set_session(node: TopicsNode, text: str) -> Callable[[Callable[[object], None]], None]:
+        return partial(node.shared.group_admin.alter, "g", lambda own: {**own, "consumer.session.timeout.ms": text})
+
+    async def test(a: TopicsNode, b: TopicsNode) -> None:
+        assert await outcome_of(set_session(a, "50000")) is None
+        assert a.configs.groups.effective == {"g": {"consumer.session.timeout.ms": 50_000}}
+        await b.follow()
+        assert b.configs.groups.effective == a.configs.groups.effective
+        outcome = await outcome_of(set_session(b, "1"))
+        assert isinstance(outcome, CoordinatorError) and outcome.code is ErrorCode.INVALID_CONFIG
+        assert await outcome_of(partial(b.shared.group_admin.alter, "g", lambda own: {})) is None
+        await a.follow()
+        assert a.configs.groups.given == b.configs.groups.given == {}
+
+    on_nodes(test)
+
+
 def test_all_nodes_have_the_same_topics() -> None:
     async def test(a: TopicsNode, b: TopicsNode) -> None:
         assert codes(await a.create(NewTopic("t", 3, {"retention.ms": "5"}), NewTopic("a b", 1))) == [

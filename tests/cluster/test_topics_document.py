@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from uuid import UUID
 
@@ -105,10 +106,21 @@ TOPICS = st.dictionaries(
 DELETIONS = st.lists(st.builds(Deletion, st.integers(1), st.frozensets(NAMES), st.frozensets(st.integers(0, 9))))
 
 
-@given(TOPICS, DELETIONS.map(tuple))
-def test_document_is_the_same_after_decoding(topics: dict[str, SharedTopic], deletions: tuple[Deletion, ...]) -> None:
-    document = TopicsDocument(3, "t", topics, deletions)
+GROUPS = st.dictionaries(NAMES, st.dictionaries(st.just("consumer.session.timeout.ms"), st.integers(1, 9)))
+
+
+@given(TOPICS, DELETIONS.map(tuple), GROUPS)
+def test_document_is_the_same_after_decoding(
+    topics: dict[str, SharedTopic], deletions: tuple[Deletion, ...], groups: dict[str, dict[str, int]]
+) -> None:
+    document = TopicsDocument(3, "t", topics, deletions, groups)
     assert decode_topics(document.encode()) == document
+
+
+def test_document_of_an_earlier_version_has_no_settings_of_groups() -> None:
+    fields = json.loads(TopicsDocument(3, "t", {}).encode())
+    del fields["groups"]
+    assert decode_topics(json.dumps(fields).encode()) == TopicsDocument(3, "t", {})
 
 
 class Groups:

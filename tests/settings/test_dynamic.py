@@ -117,9 +117,9 @@ def test_saved_settings_with_any_flipped_bit_are_refused_or_the_same(tmp_path: P
     [
         ("", "are invalid"),
         ("{}", "'version'"),
-        ('{"version": 3, "broker": {}, "default": {}}', "has version 3: expected at most 2"),
+        ('{"version": 4, "broker": {}, "default": {}}', "has version 4: expected at most 3"),
         ('{"version": 2, "broker": {}, "default": {}}', "found checksum None, expected '"),
-        ('{"version": "x", "broker": {}, "default": {}}', "version 'x', expected 2"),
+        ('{"version": "x", "broker": {}, "default": {}}', "version 'x', expected 3"),
         ('{"version": 1, "broker": []}', "are invalid"),
         ('{"version": 1, "broker": {}, "default": {"group_max_sise": 3}}', "'group_max_sise' is not a dynamic setting"),
         ('{"version": 1, "broker": {"num_partitions": 3}, "default": {}}', "'num_partitions' is not a dynamic setting"),
@@ -293,15 +293,12 @@ async def test_alter_and_describe_configs_reject_invalid_requests(
         assert not (tmp_path / FILE_NAME).exists()
 
 
-GROUP, LOGGER = 32, 8
+LOGGER = 8
 
 
 @pytest.mark.parametrize(
     ("resource_type", "name", "key", "code"),
     [
-        (GROUP, "g", None, "NONE"),
-        (GROUP, "g", "consumer.session.timeout.ms", "INVALID_CONFIG"),
-        (GROUP, "", None, "INVALID_REQUEST"),
         (LOGGER, "1", None, "NONE"),
         (LOGGER, "1", "root", "INVALID_CONFIG"),
         (LOGGER, "2", "root", "INVALID_REQUEST"),
@@ -310,7 +307,7 @@ GROUP, LOGGER = 32, 8
     ],
 )
 @async_test
-async def test_describe_configs_of_groups_and_loggers_is_empty(
+async def test_describe_configs_of_loggers_is_empty(
     tmp_path: Path, resource_type: int, name: str, key: str | None, code: str
 ) -> None:
     """Configs that are not described cannot be changed either. Names are checked as Kafka checks them."""

@@ -20,6 +20,8 @@ from ...cluster.topic_leadership import OFFSETS_PER_EPOCH, led_with
 from ...cluster.topics_document import SharedTopic
 from ...disk.disk import Disk
 from ...log.partition import TOPIC, TRANSACTIONS_TOPIC, folder_name
+from ...settings.dynamic import SavedSettings, decode_settings, encode_settings
+from ...settings.group_configs import AllOverrides
 from ...topics.ids import new_topic_id
 from ..log.scan import find_partitions
 from .errors import CommandFailed
@@ -66,7 +68,8 @@ async def _write(store: Store, cut: Cut, root: Path, disk: Disk, random: Random)
             writer.write_partition(_folder_name(register, partition), await content_of(store, cut, partition))
         topics = [_stored(name, topic, register) for name, topic in cut.topics.topics.items()]
         writer.write_topics(topics, new_topic_id(random), (register.version + 1) * IDS_PER_SESSION)
-        [settings] = await store.get([IMPORTED_SETTINGS_KEY])
+        [imported] = await store.get([IMPORTED_SETTINGS_KEY])
+        settings = _with_groups(imported, cut.topics.groups)
         if settings is not None:
             writer.write_settings(settings)
         writer.finish()
@@ -75,6 +78,12 @@ async def _write(store: Store, cut: Cut, root: Path, disk: Disk, random: Random)
         shutil.rmtree(root, ignore_errors=True)
         raise
     return ExportResult(register.version, counts._replace(topics=len(topics)))
+
+
+def _with_groups(imported: bytes | None, groups: AllOverrides) -> bytes | None:
+    """The content of the file of changed settings, with the settings that groups have now; None for no file."""
+    saved = SavedSettings() if imported is None else decode_settings(imported)
+    return imported if saved.groups == groups else encode_settings(saved._replace(groups=groups))
 
 
 def _folder_name(register: Register, partition: int) -> str:

@@ -43,8 +43,9 @@ async def import_folder(store: Store, data: Path, session_timeout_ms: int, disk:
         partitions = find_partitions(data, disk=disk)
         table = _read_table(data, disk)
         counts = count_content(partitions, disk)._replace(topics=0 if table is None else len(table.topics))
-        settings, changed = _read(disk, data / SETTINGS_NAME), _changed_settings(data, disk)
+        settings, configs = _read(disk, data / SETTINGS_NAME), _changed_settings(data, disk)
         content = _content(info, partitions, table, counts, settings, session_timeout_ms, data, disk)
+        content = content._replace(groups=configs.groups.given)
         try:
             await create_cluster(store, content, random_token)
         except NotEmpty as error:
@@ -52,7 +53,7 @@ async def import_folder(store: Store, data: Path, session_timeout_ms: int, disk:
                 f"the store has {error} already, expected an empty one: an import makes a new cluster; give another "
                 "URL, or remove everything there (an import that was interrupted leaves something)"
             ) from None
-    return ImportResult(content.counts, counts, changed)
+    return ImportResult(content.counts, counts, _listed(configs))
 
 
 def _content(
@@ -119,9 +120,13 @@ def _read(disk: Disk, path: Path) -> bytes | None:
         return None
 
 
-def _changed_settings(data: Path, disk: Disk) -> list[str]:
-    """A change for this broker overrides one for all."""
+def _changed_settings(data: Path, disk: Disk) -> DynamicSettings:
     configs = DynamicSettings(Settings(), allows_unsafe=True)
     configs.load(data, disk)
+    return configs
+
+
+def _listed(configs: DynamicSettings) -> list[str]:
+    """The changed settings of the server. A change for this broker overrides one for all."""
     changes = {**configs.all_brokers, **configs.broker}
     return [f"{name}={format_value(value)}" for name, value in sorted(changes.items())]

@@ -181,6 +181,7 @@ APIS: tuple[Api, ...] = (
         reads_only=True,
         needs_lease=True,
     ),
+    Api(74, "list_config_resources", 0, 1, whole=(checks.DESCRIBE_BROKER_CONFIGS,), reads_only=True),
 )
 
 NODE_APIS: tuple[Api, ...] = (Api(27, "write_txn_markers", 1, 1),)

@@ -15,7 +15,7 @@ from .incremental_alter_configs import ALTER_CHECKS, Changes, alter
 
 
 def handle(call: Call) -> Steps[None]:
-    changes = Changes(replace_values, replace_topic_values, has_loggers=False)
+    changes = Changes(replace_values, replace_texts, has_loggers=False)
     return alter(call, changes, ALTER_CHECKS, "AlterConfigsResponse")
 
 
@@ -24,6 +24,6 @@ def replace_values(_table: SettingValues, configs: Sequence[Any]) -> dict[str, S
     return dict(parse_change(config.name, config.value) for config in configs)
 
 
-def replace_topic_values(configs: Sequence[Any], _overrides: Overrides) -> Overrides:
-    """Return the requested settings of a topic, and no others."""
+def replace_texts(configs: Sequence[Any], _overrides: Overrides) -> Overrides:
+    """Return the requested settings of a topic or a group, and no others."""
     return {config.name: config.value for config in configs}

@@ -1,8 +1,8 @@
 """DescribeConfigs (32): the settings of this broker, those changed for all brokers, and those of topics.
 
 Unknown settings that a client names are left out, as in Kafka; this includes Kafka's settings that this server does not
-have. A group has no settings, because all that Kafka has belong to protocols that are not served (KIP-848 and later).
-There are no loggers whose levels could be read or changed (KIP-412).
+have. A group has the settings of the consumer protocol, whether it exists or not; Kafka also has those of share groups
+and of Streams. There are no loggers whose levels could be read or changed (KIP-412).
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.steps import Steps, pieces
 from ...settings.dynamic import ConfigSource, ConfigType, Synonym, config_type_of
+from ...settings.group_configs import GROUP_SETTINGS, GroupSetting
+from ...settings.group_configs import Overrides as GroupOverrides
 from ...settings.listeners import format_listeners
 from ...settings.rows import Setting
 from ...settings.table import BY_NAME, SETTINGS
@@ -159,13 +161,14 @@ def find(call: Call, resource_type: int, name: str) -> ConfigSet:
             return ConfigSet(BROKERS, all_brokers_configs(call))
         check_broker(call, name)
         return ConfigSet(BROKER, broker_configs(call))
-    if resource_type in (BROKER_LOGGER, GROUP):
-        if not name:
-            label = "Broker id" if resource_type == BROKER_LOGGER else "Group name"
-            raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"{label} must not be empty")
-        if resource_type == BROKER_LOGGER:
-            check_broker(call, name)
-        return ConfigSet(resource_type, iter(()))
+    if resource_type in (BROKER_LOGGER, GROUP) and not name:
+        label = "Broker id" if resource_type == BROKER_LOGGER else "Group name"
+        raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"{label} must not be empty")
+    if resource_type == GROUP:
+        return group_configs(call, name)
+    if resource_type == BROKER_LOGGER:
+        check_broker(call, name)
+        return ConfigSet(BROKER_LOGGER, iter(()))
     raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"resource type {resource_type}: expected a topic or a broker")
 
 
@@ -178,6 +181,20 @@ def topic_configs(call: Call, name: str) -> ConfigSet:
     overrides = internal_overrides(call, name) if topic.is_internal else topic.policy.overrides
     configs = (topic_config(call, overrides, setting) for setting in TOPIC_SETTINGS)
     return ConfigSet((TOPIC, *overrides.items()), configs)
+
+
+def group_configs(call: Call, name: str) -> ConfigSet:
+    """Return the settings of a group. Groups that were given the same settings have all in common."""
+    own = call.services.configs.groups.given.get(name, {})
+    return ConfigSet((GROUP, *own.items()), (group_config(call, own, setting) for setting in GROUP_SETTINGS))
+
+
+def group_config(call: Call, own: GroupOverrides, setting: GroupSetting) -> Config:
+    """Return a setting of a group: the one it was given, else that of the server."""
+    given = [Synonym(setting.name, str(own[setting.name]), ConfigSource.GROUP)] if setting.name in own else []
+    synonyms = (*given, *call.services.configs.synonyms(BY_NAME[setting.default]))
+    _, value, source = synonyms[0]
+    return Config(setting.name, value, source, ConfigType.INT, True, synonyms, setting.doc)
 
 
 def internal_overrides(call: Call, name: str) -> Overrides:

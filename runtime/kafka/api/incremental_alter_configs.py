@@ -2,7 +2,8 @@
 
 Only settings that groups read at each use can be changed (``config.DYNAMIC``). Others are refused with Kafka's message
 for a setting that cannot be changed while the server runs. Kafka ignores unknown names; this server refuses them, so
-that a misspelt name is noticed. Topics keep all settings of Kafka, see ``topics.settings``.
+that a misspelt name is noticed. Topics keep all settings of Kafka, see ``topics.settings``. Groups have those of the
+consumer protocol, see ``settings.group_configs``.
 
 ``--dynamic-settings`` limits the clients that may change settings, whatever the authorizer allows.
 """
@@ -52,16 +53,16 @@ class NotAllowedHere(CoordinatorError):
 class Changes(NamedTuple):
     """The rules of one of the two APIs: they compute the new values of a resource from the old ones and the request.
 
-    Both raise CoordinatorError. ``broker`` also raises InvalidSetting.
+    ``texts`` is for topics and groups. Both raise CoordinatorError. ``broker`` also raises InvalidSetting.
     """
 
     broker: Callable[[SettingValues, Sequence[Any]], dict[str, SettingValue]]
-    topic: Callable[[Sequence[Any], Overrides], Overrides]
+    texts: Callable[[Sequence[Any], Overrides], Overrides]
     has_loggers: bool
 
 
 def handle(call: Call) -> Steps[None]:
-    changes = Changes(apply_operations, apply_topic_operations, has_loggers=True)
+    changes = Changes(apply_operations, apply_to_texts, has_loggers=True)
     return alter(call, changes, {**ALTER_CHECKS, BROKER_LOGGER: ACT_AS_BROKER}, "IncrementalAlterConfigsResponse")
 
 
@@ -128,8 +129,7 @@ def alter_resource(call: Call, resource: Any, changes: Changes, done: Done) -> N
     elif resource.resource_type == BROKER:
         alter_broker(call, resource, changes, done)
     elif resource.resource_type == GROUP:
-        refuse_group(resource)
-        done(None)
+        alter_group(call, resource, changes, done)
     elif resource.resource_type == BROKER_LOGGER and changes.has_loggers:
         refuse_logger(call, resource)
         done(None)
@@ -156,7 +156,7 @@ def alter_topic(call: Call, resource: Any, changes: Changes, done: Done) -> None
     if topic is None:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         raise CoordinatorError(code, f"The topic '{resource.resource_name}' does not exist.")
-    change = partial(changes.topic, resource.configs)
+    change = partial(changes.texts, resource.configs)
     call.services.topic_admin.check_alter(topic, change)
     if call.request.validate_only:
         done(None)
@@ -164,12 +164,16 @@ def alter_topic(call: Call, resource: Any, changes: Changes, done: Done) -> None
         call.services.topic_admin.alter(topic, change, done)
 
 
-def refuse_group(resource: Any) -> None:
-    """Refuse all settings: groups have none (see ``describe_configs``)."""
+def alter_group(call: Call, resource: Any, changes: Changes, done: Done) -> None:
+    """Change the settings of a group, which need not exist."""
     if not resource.resource_name:
         raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
-    for config in resource.configs:
-        raise CoordinatorError(ErrorCode.INVALID_CONFIG, f"Unknown group config name: {config.name}")
+    admin, change = call.services.settings_admin.groups, partial(changes.texts, resource.configs)
+    admin.check_alter(resource.resource_name, change)
+    if call.request.validate_only:
+        done(None)
+    else:
+        admin.alter(resource.resource_name, change, done)
 
 
 def refuse_logger(call: Call, resource: Any) -> None:
@@ -263,8 +267,8 @@ def apply_operations(table: SettingValues, operations: Sequence[Any]) -> dict[st
     return values
 
 
-def apply_topic_operations(operations: Sequence[Any], overrides: Overrides) -> Overrides:
-    """Return the settings of a topic after the requested operations; the values are not checked yet."""
+def apply_to_texts(operations: Sequence[Any], overrides: Overrides) -> Overrides:
+    """Return the settings of a topic or a group after the requested operations; the values are not checked yet."""
     changed = dict(overrides)
     for operation in operations:
         name = operation.name
