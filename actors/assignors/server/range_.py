@@ -6,7 +6,10 @@ from .base import GroupMember, GroupToAssign, TargetAssignment
 
 
 class ServerRange:
-    """Topics with equally many partitions are divided in the same way, so that members can join their records."""
+    """Topics with equally many partitions are divided in the same way, so that members can join their records.
+
+    As in Kafka, the first member speaks for all members that are said to subscribe equally, even if they do not.
+    """
 
     name = "range"
 
@@ -16,7 +19,7 @@ class ServerRange:
         subscribers: dict[bytes, list[GroupMember]] = {}
         counts = {topic.topic_id: topic.partition_count for topic in group.topics.values()}
         for member in members:
-            for topic in group.subscribed(member):
+            for topic in group.subscribed(members[0] if group.is_homogeneous else member):
                 subscribers.setdefault(topic.topic_id, []).append(member)
         for topic_id, topic_members in subscribers.items():
             _assign_topic(topic_id, counts[topic_id], topic_members, target)
