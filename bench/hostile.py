@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -83,7 +83,7 @@ class Row(NamedTuple):
 
 
 class HostileClient:
-    """Sends one kind of request again and again, one at a time. ``result``: the counts so far."""
+    """Sends one kind of request again and again, one at a time on each connection. ``result``: the counts so far."""
 
     def __init__(self, address: str, request: HostileRequest, clock_s: Callable[[], float] = time.perf_counter) -> None:
         self._frame = request.make(request.items, 0)
@@ -99,7 +99,7 @@ class HostileClient:
         end_s = self._clock_s() + seconds
         while self._clock_s() < end_s:
             try:
-                self._use_connection(end_s)
+                self._use_connections(end_s)
             except TimeoutError:
                 break
             except ConnectionRefusedError as error:
@@ -109,23 +109,28 @@ class HostileClient:
                 time.sleep(RECONNECT_PAUSE_S)
         return self.result
 
-    def _use_connection(self, end_s: float) -> None:
-        with DiscardingConnection(self._address) as connection:
+    def _use_connections(self, end_s: float) -> None:
+        with ExitStack() as stack:
+            count = self._request.connections
+            connections = [stack.enter_context(DiscardingConnection(self._address)) for _ in range(count)]
             while (left_s := end_s - self._clock_s()) > 0:
-                connection.socket.settimeout(left_s)
-                self.ask(connection)
+                for connection in connections:
+                    connection.socket.settimeout(left_s)
+                self.ask(*connections)
                 if self._request.answer == "http":  # the server closes the connection after its answer
                     break
 
-    def ask(self, connection: DiscardingConnection) -> None:
-        """Send the next request and read its answers. Raises OSError."""
+    def ask(self, *connections: DiscardingConnection) -> None:
+        """Send the next request on each connection, and read the answers. Raises OSError."""
         self._turn += 1
         if not self._is_always_the_same:
             self._frame = self._request.make(self._request.items, self._turn)
-        connection.send(self._frame)
-        answer_bytes = self._discard_answer(connection)
-        result = self.result
-        self.result = result._replace(answered=result.answered + 1, answer_bytes=result.answer_bytes + answer_bytes)
+        for connection in connections:
+            connection.send(self._frame)
+        for connection in connections:
+            answer_bytes = self._discard_answer(connection)
+            result = self.result
+            self.result = result._replace(answered=result.answered + 1, answer_bytes=result.answer_bytes + answer_bytes)
 
     def _discard_answer(self, connection: DiscardingConnection) -> int:
         if self._request.answer == "http":

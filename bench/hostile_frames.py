@@ -15,6 +15,7 @@ GROUP = b"hostile"
 TOPIC = b"hostile"
 BROKER_ID = b"1"
 TOPIC_PARTITIONS = 10_000
+SMALL_COMMIT_PARTITIONS = 440
 CHARACTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 BATCH_TIMESTAMP_MS = 1_700_000_000_000
 REQUESTED_TIMESTAMP_MS = BATCH_TIMESTAMP_MS + 1  # later than all batches, so a search without an index reads them all
@@ -98,6 +99,11 @@ def offset_commit(count: int, turn: int) -> bytes:
     topic = _compact_string(TOPIC) + _compact_count(count) + partitions + b"\0"
     head = _compact_string(GROUP) + struct.pack(">i", -1) + _compact_string(b"") + b"\0"  # generation, member, instance
     return _frame(8, 8, head + _compact_count(1) + topic + b"\0", True)
+
+
+def small_offset_commits(count: int, turn: int) -> bytes:
+    """``count`` requests OffsetCommit in one piece, each of 8 kB: a larger one is decoded in slices."""
+    return offset_commit(SMALL_COMMIT_PARTITIONS, turn) * count
 
 
 def list_offsets(_count: int, _turn: int) -> bytes:

@@ -25,6 +25,7 @@ BATCHES_PER_REQUEST = 500
 NEWEST = -1
 GROUPS = 30_000
 TOPICS_PER_REQUEST = 1000
+CROWD = 80
 KEY_AT = slice(4, 6)  # of an API in a frame
 
 AnswerForm = Literal["one frame", "frame per item", "http"]
@@ -37,7 +38,8 @@ class HostileRequest(NamedTuple):
     """A row: one kind of request, with ``items`` items.
 
     ``title``, ``item_name``: for the table. ``prepare`` is called with the address and the number of items when the
-    server is ready; ``fill_folder`` writes the data folder before the server is started.
+    server is ready; ``fill_folder`` writes the data folder before the server is started. ``connections``: so many send
+    the request at the same time, and again when all of them are answered.
     """
 
     name: str
@@ -48,6 +50,7 @@ class HostileRequest(NamedTuple):
     prepare: Callable[[str, int], None] | None = None
     fill_folder: Callable[[Path], None] | None = None
     answer: AnswerForm = "one frame"
+    connections: int = 1
 
 
 # What the server has before ------------------------------------------------------------------------------------------
@@ -141,6 +144,20 @@ REQUESTS = (
     HostileRequest("delete-groups", "DeleteGroups", 100_000, "groups", frames.delete_groups),
     HostileRequest("create-topics", "CreateTopics, validate only", 100_000, "topics", frames.create_topics),
     HostileRequest("transactions", "DescribeTransactions", 100_000, "ids", frames.describe_transactions),
+    HostileRequest(
+        *("delete-groups-of-80", f"DeleteGroups, {CROWD} connections", 2_000, "groups", frames.delete_groups),
+        connections=CROWD,
+    ),
+    HostileRequest(
+        *("find-coordinator-of-80", f"FindCoordinator, {CROWD} connections", 3_900, "keys", frames.find_coordinator),
+        connections=CROWD,
+    ),
+    HostileRequest(
+        *("offset-commit-of-80", f"OffsetCommit, pipelined, {CROWD} connections", 4, "requests"),
+        *(frames.small_offset_commits, prepare_group),
+        answer="frame per item",
+        connections=CROWD,
+    ),
 )
 
 
@@ -151,6 +168,8 @@ def at_limit(request: HostileRequest) -> HostileRequest | None:
     """
     frame = request.make(1, 0)
     if request.answer != "one frame" or frame == request.make(2, 0):  # its items are not in the request
+        return None
+    if request.connections > 1:
         return None
     key = int.from_bytes(frame[KEY_AT], "big")
     limit: int = getattr(Settings(), next(api.limit for api in APIS if api.key == key))

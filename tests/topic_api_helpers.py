@@ -18,6 +18,7 @@ from callboard.runtime.common.shared_bytes import SharedBytes
 from callboard.runtime.engine.clock import SystemClock, SystemRandom
 from callboard.runtime.kafka.api import APIS, Api, Routes
 from callboard.runtime.kafka.authorizer import AllowAll, Authorizer
+from callboard.runtime.kafka.batch_gate import BatchGate
 from callboard.runtime.kafka.call import Call
 from callboard.runtime.kafka.client_buffers import ClientBuffers
 from callboard.runtime.kafka.cluster_view import SingleNode
@@ -54,7 +55,10 @@ class InlineSlices:
     def run(self, job: Job) -> None:
         job.finish(run_steps(job.steps))
 
-    run_in_turn = run
+    run_in_turn = run_later = run
+
+    def __init__(self) -> None:
+        self.batches = BatchGate(1)
 
 
 class FakeServices:

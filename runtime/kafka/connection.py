@@ -17,7 +17,7 @@ from .addresses import host_and_port, is_loopback, java_address
 from .api import Route, Routes
 from .call import Call
 from .connection_phase import Event, Phase, next_phase
-from .framing import FRAMES_PER_TURN, HEADER_BYTES, BadRequest, FrameSplitter, NotServed, OverLimit
+from .framing import BYTES_PER_TURN, FRAMES_PER_TURN, HEADER_BYTES, BadRequest, FrameSplitter, NotServed, OverLimit
 from .handling_job import LARGE_REQUEST_BYTES, as_bad_request, handle_large, run_handler, run_in_slices
 from .holds import Hold, Holds
 from .interceptor import Interceptor
@@ -27,6 +27,7 @@ from .principal import ANONYMOUS
 from .request_decoding import decode_client_id, decode_request, open_route
 from .request_names import UNKNOWN, schema_name
 from .services import Services
+from .time_budget import TINY_BYTES, TimeBudget
 
 log = logging.getLogger("callboard.kafka")
 
@@ -49,6 +50,9 @@ class Pool(Protocol):
 
     @property
     def server(self) -> Server: ...
+
+    @property
+    def budget(self) -> TimeBudget: ...
 
     def add(self, connection: Connection) -> bool:
         """Add an open connection. False if there are too many."""
@@ -80,6 +84,7 @@ class Connection(asyncio.Protocol):
         self.requests = PendingRequests()
         self.output = Output()
         self._pool = pool
+        self._budget = pool.budget
         self._routes = pool.server.routes.loaded
         self._raw_client_id = b""
         self._holds = Holds(self._update_reading)
@@ -139,11 +144,39 @@ class Connection(asyncio.Protocol):
         self._advance(Event.LOST)
 
     def data_received(self, data: bytes) -> None:
+        """Handle the requests that may be handled now. If the time of this iteration is spent, only tiny ones are."""
+        splitter = self.splitter
+        if len(data) > TINY_BYTES or splitter.partial_bytes or splitter.rest:
+            self._receive_in_time(data)
+        else:
+            self._receive(data)
+
+    def _receive_in_time(self, data: bytes) -> None:
+        budget = self._budget
+        if budget.is_spent and self.splitter.hold(data):
+            self._wait_for_turn(data)
+        else:
+            begin_ns = budget.begin()
+            self._receive(data)
+            budget.end(begin_ns)
+
+    def _wait_for_turn(self, data: bytes) -> None:
+        """Handle received bytes in a turn. The socket is not read meanwhile if it has been read twice already."""
+        self._idle_checks = 0
+        if not self.phase.takes_requests:
+            self.splitter.drop()
+        elif len(self.splitter.rest) > len(data):
+            self._holds.add(Hold.BEHIND)
+        else:
+            self._pool.schedule_turn(self)
+        self._count_unread()
+
+    def _receive(self, data: bytes) -> None:
         """Handle the requests that may be handled now, and queue the others.
 
-        After ``FRAMES_PER_TURN`` of them the connection waits for its next turn, and its socket is not read meanwhile.
-        JoinGroup and SyncGroup wait for a turn too (``Pool.schedule_turn``): if the requests of thousands of members
-        were handled in one iteration of the loop, all other clients would wait for them.
+        After those of one turn (``framing``) the connection waits for its next one, and its socket is not read
+        meanwhile. JoinGroup and SyncGroup wait for a turn too (``Pool.schedule_turn``): if the requests of thousands of
+        members were handled in one iteration of the loop, all other clients would wait for them.
         """
         self._idle_checks = 0
         phase, splitter = self.phase, self.splitter
@@ -187,18 +220,22 @@ class Connection(asyncio.Protocol):
         Queued requests come first, then the received bytes that are not split yet.
         """
         queued = min(len(self.requests.queue), FRAMES_PER_TURN)
-        self.send_responses()
-        if self._holds.reasons != ONLY_BEHIND:
+        self.send_responses(has_turn=True)
+        if not self.splitter.rest:
+            return queued
+        if self._holds.reasons - ONLY_BEHIND:
+            self._holds.add(Hold.BEHIND)
             return queued
         self._take_rest()
         return queued + FRAMES_PER_TURN
 
     def _take_rest(self) -> None:
         """Handle the next of the received requests that are not split yet."""
-        self.data_received(b"")
-        if not self.splitter.rest:
+        self._receive(b"")
+        if not self.splitter.rest and Hold.BEHIND in self._holds.reasons:
             self._holds.remove(Hold.BEHIND)
-        self.services.buffers.unread.renew(self, self.requests.counted_bytes)
+        if self.requests.counted_bytes:
+            self.services.buffers.unread.renew(self, self.requests.counted_bytes)
         if self.phase.is_ending:
             self._end_if_answered()
 
@@ -250,12 +287,15 @@ class Connection(asyncio.Protocol):
             raise as_bad_request(error, route) from error
 
     def _handle_queued(self) -> None:
-        """Handle queued requests up to one that has to wait, at most ``FRAMES_PER_TURN``."""
+        """Handle queued requests up to one that has to wait, at most those of one turn."""
+        left_frames, left_bytes = FRAMES_PER_TURN, BYTES_PER_TURN
         try:
-            for _ in range(FRAMES_PER_TURN):
+            while left_frames and left_bytes > 0:
                 if Hold.PEER_SLOW in self._holds.reasons or (request := self.requests.take_queued()) is None:
                     break
                 route, correlation_id, frame, body_start = request
+                left_frames -= 1
+                left_bytes -= len(frame)
                 self._handle(route, correlation_id, frame, 0, body_start, len(frame))
             else:
                 if self.requests.queue:
@@ -273,8 +313,11 @@ class Connection(asyncio.Protocol):
             self.output.is_scheduled = True
             self._pool.schedule_responses(self)
 
-    def send_responses(self) -> None:
-        """Send the responses that are ready, in the order of the requests; then handle queued requests."""
+    def send_responses(self, *, has_turn: bool = False) -> None:
+        """Send the responses that are ready, in the order of the requests; then handle queued requests.
+
+        If the time of this iteration is spent, they are handled when the connection ``has_turn``.
+        """
         output = self.output
         output.is_scheduled = False
         payloads = self.requests.take_answered()
@@ -287,7 +330,12 @@ class Connection(asyncio.Protocol):
         if output.waiting_bytes:
             self._write_waiting()
         if self.requests.queue:
-            self._handle_queued()
+            if self._budget.is_spent and not has_turn:
+                self._pool.schedule_turn(self)
+            else:
+                begin_ns = self._budget.begin()
+                self._handle_queued()
+                self._budget.end(begin_ns)
         if self._holds.reasons and Hold.TOO_MANY_REQUESTS in self._holds.reasons and self.requests.has_room:
             self._holds.remove(Hold.TOO_MANY_REQUESTS)
         if self.phase.is_ending:

@@ -11,6 +11,7 @@ from .connection import Connection, Server
 from .connection_turns import ConnectionTurns
 from .idle import IdleConnectionCloser, Schedule
 from .over_limit import CONNECTIONS
+from .time_budget import TimeBudget
 
 log = logging.getLogger("callboard.kafka")
 
@@ -77,6 +78,11 @@ class ConnectionPool:
         """The file descriptors of the sockets; -1 for a closed one."""
         sockets = [connection.transport.get_extra_info("socket") for connection in self._connections]
         return [-1 if own is None else own.fileno() for own in sockets]
+
+    @property
+    def budget(self) -> TimeBudget:
+        """The time of an iteration of the event loop."""
+        return self._turns.budget
 
     # Turns of the event loop -----------------------------------------------------------------------------------------
 

@@ -1,8 +1,10 @@
 """The turns of connections: requests that were received wait here, so that no client keeps the others waiting.
 
 A connection handles at most ``FRAMES_PER_TURN`` requests when its socket is read. The others wait for its next turn,
-and so does each JoinGroup and SyncGroup. An iteration of the event loop gives turns to connections, round-robin, until
-they may have handled ``REQUESTS_PER_ITERATION`` requests. Meanwhile their sockets are not read.
+and so does each JoinGroup and SyncGroup, and each request that is not tiny when the time of the iteration is spent
+(``time_budget``). An iteration of the event loop gives turns to connections, round-robin, until they may have handled
+``REQUESTS_PER_ITERATION`` requests or the time is spent; at least one has a turn. Their sockets are not read while
+requests wait that were not read in the last iteration.
 
 ``when_read`` waits until all that clients had sent has been read: a session must not end while the heartbeat that would
 renew it is in a socket's buffer, which happens when the server gets more requests than it can handle.
@@ -15,6 +17,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, Protocol
+
+from .time_budget import TimeBudget
 
 log = logging.getLogger("callboard.kafka")
 
@@ -56,10 +60,12 @@ class TurnsWait(NamedTuple):
 class ConnectionTurns:
     """The connections that wait for their turn.
 
-    ``call_soon`` calls back in the next iteration of the event loop. ``monotonic_ms`` limits waits.
+    ``call_soon`` calls back in the next iteration of the event loop. ``monotonic_ms`` limits waits. ``budget``: the
+    time of an iteration.
     """
 
-    def __init__(self, call_soon: CallSoon, monotonic_ms: Callable[[], int]) -> None:
+    def __init__(self, call_soon: CallSoon, monotonic_ms: Callable[[], int], budget: TimeBudget) -> None:
+        self.budget = budget
         self._call_soon = call_soon
         self._monotonic_ms = monotonic_ms
         self._waiting: OrderedDict[WaitingConnection, None] = OrderedDict()  # the first has the next turn
@@ -74,12 +80,15 @@ class ConnectionTurns:
             self._call_soon(self._give_turns)
 
     def _give_turns(self) -> None:
-        budget = REQUESTS_PER_ITERATION
+        budget, requests_left = self.budget, REQUESTS_PER_ITERATION
+        budget.renew()
         for _ in range(len(self._waiting)):  # one turn each
-            if budget <= 0:
+            if requests_left <= 0 or budget.is_spent:
                 break
             connection, _ = self._waiting.popitem(last=False)
-            budget -= _take_turn(connection)
+            begin_ns = budget.begin()
+            requests_left -= _take_turn(connection)
+            budget.end(begin_ns)
             for wait in self._waits:
                 wait.without_turn.discard(connection)
                 if connection not in self._waiting:

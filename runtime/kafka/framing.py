@@ -26,6 +26,9 @@ MIN_FRAME_BYTES = HEADER_BYTES - _SIZE_BYTES
 FRAMES_PER_TURN = 16
 """Frames that a connection may have handled before other connections get a turn: about 0.4 ms of heartbeats."""
 
+BYTES_PER_TURN = 8192
+"""A turn ends with the frame that reaches so many bytes: about a millisecond of commits of many partitions."""
+
 Frame = tuple[bytes, int, int, int, int, int]
 """``(data, route_key, correlation_id, start, body_start, end)``: positions of a frame in ``data``.
 
@@ -78,6 +81,18 @@ class FrameSplitter:
         """The name of the request in the next frame."""
         return _request_name(self.rest, self._rest_start) if self.rest else _request_name(self._partial_frame, 0)
 
+    def hold(self, data: bytes) -> bool:
+        """Keep received bytes as the ``rest``. False, without an effect, if they do not complete a frame."""
+        if self.rest:
+            data = self.rest[self._rest_start :] + data
+        elif self._partial_frame:
+            if self.partial_bytes + len(data) < self._bytes_needed:
+                return False
+            data = bytes(self._partial_frame) + data
+            self.drop_partial()
+        self.rest, self._rest_start = data, 0
+        return True
+
     def drop(self) -> None:
         """Forget what is not split yet."""
         self.rest = b""
@@ -89,7 +104,7 @@ class FrameSplitter:
         self.partial_bytes = 0
 
     def feed(self, data: bytes, max_bytes: int) -> Iterable[Frame]:
-        """Return the next frames, at most ``FRAMES_PER_TURN``. Call it with no data while there is a ``rest``.
+        """Return the next frames of one turn. Call it with no data while there is a ``rest``.
 
         The iteration raises BadRequest for a size that is too small, OverLimit for one above ``max_bytes``. It must be
         finished before the next call, unless it is the last one.
@@ -112,9 +127,10 @@ class FrameSplitter:
         return self._split(data, 0, max_bytes)
 
     def _split(self, data: bytes, start: int, max_bytes: int) -> Iterator[Frame]:
-        self.rest, end = b"", len(data)
+        self.rest, end, turn_end = b"", len(data), start + BYTES_PER_TURN
+        last_start = min(end - HEADER_BYTES, turn_end - 1)
         for _ in range(FRAMES_PER_TURN):
-            if end - start < HEADER_BYTES:
+            if start > last_start:
                 break
             size, route_key, correlation_id, id_length = _HEADER.unpack_from(data, start)
             frame_end = start + _SIZE_BYTES + size
@@ -125,10 +141,12 @@ class FrameSplitter:
             yield data, route_key, correlation_id, start, body_start, frame_end
             start = frame_end
         else:
-            if start < end:
-                self.rest, self._rest_start = data, start
+            turn_end = start
+        if start >= end:
             return
-        if start < end:
+        if start >= turn_end:
+            self.rest, self._rest_start = data, start
+        else:
             self._keep(data[start:], max_bytes)
 
     def _keep(self, rest: bytes, max_bytes: int) -> None:

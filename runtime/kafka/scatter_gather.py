@@ -10,15 +10,21 @@ from ...actors.engine_ports import ReplyTo
 from ...actors.error_reply import error_reply
 from ...actors.errors import ErrorCode
 from ...actors.messages import GroupRequest
-from ...actors.steps import Steps
+from ...actors.steps import Steps, run_steps
 from ...actors.transactions.messages import TransactionRequest
 from ..common.shared_bytes import SharedBytes
 from .call import Body, Call
 
 Message = GroupRequest | TransactionRequest
 
-MESSAGES_PER_BATCH = 100
-"""Messages in flight at a time: about two milliseconds of work, with the encoding of the replies."""
+MESSAGES_PER_BATCH = 32
+"""Messages in flight at a time: about half a millisecond of work, with the encoding of the replies."""
+
+SMALL_BATCH = 8
+"""A batch up to this size does not wait for others."""
+
+MESSAGES_PER_STEP = 8
+"""About a tenth of a millisecond."""
 
 CHARS_PER_BATCH = 16_384
 """Characters of the ids of groups in a batch: a millisecond."""
@@ -46,9 +52,9 @@ class ReplySlot:
 class ScatterGather:
     """Collects the replies in the order of the messages, then answers the call.
 
-    One frame can name many groups. Therefore the messages are sent in batches of ``MESSAGES_PER_BATCH``. The
-    next batch is sent when all replies to the previous one have arrived, and in a later iteration of the event loop, so
-    other clients are served in between.
+    One frame can name many groups. Therefore the messages are sent in batches of ``MESSAGES_PER_BATCH``. The next batch
+    is sent when all replies to the previous one have arrived, in a later iteration of the event loop, and in turns with
+    the requests of other clients. Only ``max_sliced_requests`` batches are in flight at a time.
     """
 
     def __init__(
@@ -72,20 +78,30 @@ class ScatterGather:
         self._results: list[Any] = []
         self._replies: list[Any] = []  # to the current batch
         self._bytes = 0  # total size of the results that are bytes
+        self._batch: list[Message] = []
         self._sent_count = 0
         self._missing_replies = 0
         self._is_last_batch = False
 
     def send_next_batch(self) -> None:
-        """Send the next batch."""
-        batch = list(self._take_batch())
-        self._sent_count += len(batch)
+        """Send the next batch: a small one now, a larger one in slices when it may be in flight."""
+        batch = self._batch = list(self._take_batch())
         self._missing_replies = len(batch)
+        self._sent_count += len(batch)
         self._replies = [None] * len(batch)
-        for index, message in enumerate(batch):
-            self._post(message, ReplySlot(self, index, message))
         if not batch:
             self._finish()
+        elif len(batch) <= SMALL_BATCH:
+            run_steps(self._send())
+        else:
+            slices = self._call.services.slices
+            slices.batches.enter(lambda: slices.run_later(SendingJob(self, self._send())))
+
+    def _send(self) -> Steps[None]:
+        for index, message in enumerate(self._batch, 1):
+            self._post(message, ReplySlot(self, index - 1, message))
+            if index % MESSAGES_PER_STEP == 0:
+                yield
 
     def _take_batch(self) -> Iterator[Message]:
         """Long ids end a batch early, because the partition of an id is computed from all its characters."""
@@ -101,7 +117,14 @@ class ScatterGather:
         self._replies[index] = answer
         self._missing_replies -= 1
         if not self._missing_replies:
+            if len(self._batch) > SMALL_BATCH:
+                self._call.services.slices.batches.leave()
             self._on_batch_complete()
+
+    def fail_batch(self) -> None:
+        """Answer with an error: a message could not be sent, because of the exception that is being handled."""
+        self._call.services.slices.batches.leave()
+        self._call.fail()
 
     def _on_batch_complete(self) -> None:
         if self._convert is None:
@@ -133,6 +156,27 @@ class ScatterGather:
 
     def _finish(self) -> None:
         self._call.encode_and_respond(lambda: self._encode(self._results))
+
+
+class SendingJob:
+    """Sends one batch in slices, also if the client is gone: it may change something. Implements ``slices.Job``."""
+
+    __slots__ = ("_gather", "steps")
+
+    is_wanted = True
+
+    def __init__(self, gather: ScatterGather, steps: Steps[None]) -> None:
+        self._gather = gather
+        self.steps = steps
+
+    def finish(self, result: None) -> None:
+        """The replies end the batch."""
+
+    def fail(self, error: Exception) -> None:
+        self._gather.fail_batch()
+
+    def drop(self) -> None:
+        """The server stops. The connection is closed without an answer."""
 
 
 class ConversionJob:

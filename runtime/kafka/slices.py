@@ -12,7 +12,9 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from ...actors.steps import SLICE_NS, Steps, run_slice, run_steps
+from .batch_gate import BatchGate
 from .shared_steps import SharedSteps
+from .time_budget import TimeBudget
 
 FIRST_NS = 500_000
 """Work of a new job that is done at once. So short jobs do not wait for long ones."""
@@ -46,12 +48,18 @@ class Slices:
     """Runs jobs.
 
     ``call_soon`` calls back in the next turn of the event loop. ``clock_ns`` measures how long the work has taken.
-    ``jobs_max``: how many jobs take turns. ``shared``: work whose result several jobs share.after their first slice.
+    ``jobs_max``: how many jobs take turns after their first slice. ``budget``: the time of a turn of the loop for
+    requests. ``shared``: work whose result several jobs share. ``batches`` bounds the messages that jobs have sent.
     """
 
     def __init__(
-        self, call_soon: Callable[[Callable[[], None]], object], clock_ns: Callable[[], int], jobs_max: int
+        self,
+        call_soon: Callable[[Callable[[], None]], object],
+        clock_ns: Callable[[], int],
+        jobs_max: int,
+        budget: TimeBudget,
     ) -> None:
+        self._budget = budget
         self._call_soon = call_soon
         self._clock_ns = clock_ns
         self._jobs_max = jobs_max
@@ -59,6 +67,7 @@ class Slices:
         self._active: deque[Job] = deque()
         self._waiting: deque[Job] = deque()
         self.shared = SharedSteps()
+        self.batches = BatchGate(jobs_max)
         self._is_turn_of_new = True
         self._is_busy = False  # in this turn of the loop, or scheduled for the next one
 
@@ -66,19 +75,41 @@ class Slices:
         return len(self._new) + len(self._active) + len(self._waiting)
 
     def run(self, job: Job) -> None:
-        """Run a job: its first half millisecond now, then its first slice unless others have used this turn."""
+        """Run a job: its first half millisecond now, then its first slice unless others have used this turn.
+
+        All of it later if the time of this turn is spent.
+        """
+        budget = self._budget
+        if budget.is_spent:
+            self.run_later(job)
+            return
+        begin_ns = budget.begin()
         if not self._advance(job, self._clock_ns() + FIRST_NS):
             self._new.append(job)
             if not self._is_busy:
                 self._run_slice()
+        budget.end(begin_ns)
 
     def run_in_turn(self, job: Job) -> None:
-        """Run a job inside of an actor's turn: its first half millisecond now, the rest from the next turn on."""
+        """Run a job inside of an actor's turn: its first half millisecond now, the rest from the next turn on.
+
+        All of it later if the time of this turn is spent: an actor may answer many requests in one turn.
+        """
+        budget = self._budget
+        if budget.is_spent:
+            self.run_later(job)
+            return
+        begin_ns = budget.begin()
         if not self._advance(job, self._clock_ns() + FIRST_NS):
-            self._new.append(job)
-            if not self._is_busy:
-                self._is_busy = True
-                self._call_soon(self._run_slice)
+            self.run_later(job)
+        budget.end(begin_ns)
+
+    def run_later(self, job: Job) -> None:
+        """Run a job from the next turn on."""
+        self._new.append(job)
+        if not self._is_busy:
+            self._is_busy = True
+            self._call_soon(self._run_slice)
 
     def finish_active(self) -> None:
         """Run the jobs that take turns to their end, and give up the others: at a stop."""

@@ -43,10 +43,14 @@ class CheckpointTriggers(NamedTuple):
 
 
 class WorkClocks(NamedTuple):
-    """``log_s``: monotonic, for the log's intervals. ``slice_ns``: measures how long work has held the event loop."""
+    """``log_s``: monotonic, for the log's intervals. ``slice_ns``: measures how long work has held the event loop.
+
+    ``budget_ns``: measures how long the requests of all connections have held it in one iteration.
+    """
 
     log_s: Callable[[], float] = time.monotonic
     slice_ns: Callable[[], int] = time.perf_counter_ns
+    budget_ns: Callable[[], int] = time.perf_counter_ns
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from ..kafka.connection_turns import ConnectionTurns
 from ..kafka.over_limit import OverLimitReports
 from ..kafka.response_queue import ResponseQueue
 from ..kafka.slices import Slices
+from ..kafka.time_budget import TimeBudget
 from ..settings.admin import GroupConfigAdmin, SettingsAdmin
 from ..settings.dynamic import DynamicSettings
 from ..settings.table import LISTEN_BACKLOG
@@ -144,10 +145,15 @@ class Node:
             groups = Directory(configs.settings, data.folder.offsets_partitions)
             groups.on_offsets_expired = partial(log_expiry, configs)
             groups.event_log.observer = environment.group_observer
-            turns = ConnectionTurns(loop.call_soon, environment.clock.monotonic_ms)
+            budget = TimeBudget(loop.call_soon, environment.work_clocks.budget_ns)
+            turns = ConnectionTurns(loop.call_soon, environment.clock.monotonic_ms, budget)
             actors = start_actors(system, groups, data, environment, environment.when_read or turns.when_read)
             loading = LogLoading(data, actors, environment)
-            services = _make_services(options, data, actors, loading, environment, listening_sockets, interceptor)
+            slice_ns, jobs_max = environment.work_clocks.slice_ns, configs.settings.max_sliced_requests
+            slices = Slices(loop.call_soon, slice_ns, jobs_max, budget)
+            services = _make_services(
+                options, data, actors, loading, environment, listening_sockets, slices, interceptor
+            )
             node = cls(environment, services, data, actors, loading, descriptors, turns)
             await node._start(listening_sockets)
             on_error.pop_all()
@@ -319,9 +325,9 @@ def _make_services(
     loading: LogLoading,
     environment: Environment,
     listening_sockets: Sockets,
+    slices: Slices,
     interceptor: Interceptor | None,
 ) -> NodeServices:
-    call_soon = asyncio.get_running_loop().call_soon
     admins = _admins(options, data, actors, environment)
     return NodeServices(
         cluster=_cluster_view(options, data, environment, listening_sockets),
@@ -335,8 +341,8 @@ def _make_services(
         topics=data.topics,
         topic_admin=admins.topics,
         load_sink=loading.sink,
-        response_queue=ResponseQueue(call_soon),
-        slices=Slices(call_soon, environment.work_clocks.slice_ns, data.configs.settings.max_sliced_requests),
+        response_queue=ResponseQueue(asyncio.get_running_loop().call_soon),
+        slices=slices,
         routes=_routes(environment),
         interceptor=interceptor,
     )

@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from callboard.bench.server import callboard_server
 from callboard.bench.wire import Client, api
 from callboard.runtime.kafka.codec.frames import SIZE, message_type
 from callboard.runtime.kafka.codec.kio import kio
+from callboard.runtime.kafka.handling_job import LARGE_REQUEST_BYTES
 from callboard.runtime.settings.table import Settings
 
 FRAME = b"\0\0\0\x04beat"
@@ -49,6 +51,8 @@ SCHEMAS: dict[str, tuple[str, int, Callable[[Any], Any]]] = {
     "delete-groups": ("delete_groups", 2, lambda request: request.groups_names),
     "create-topics": ("create_topics", 5, lambda request: request.topics),
     "transactions": ("describe_transactions", 0, lambda request: request.transactional_ids),
+    "delete-groups-of-80": ("delete_groups", 2, lambda request: request.groups_names),
+    "find-coordinator-of-80": ("find_coordinator", 4, lambda request: request.coordinator_keys),
 }
 BY_NAME = {request.name: request for request in REQUESTS}
 
@@ -76,7 +80,7 @@ def test_request_is_one_of_the_schema(name: str) -> None:
 
 
 def test_every_request_has_a_schema_here() -> None:
-    assert {*SCHEMAS, "heartbeats", "list-groups", "metrics"} == set(BY_NAME)
+    assert {*SCHEMAS, "heartbeats", "list-groups", "metrics", "offset-commit-of-80"} == set(BY_NAME)
 
 
 def test_request_at_limit_has_as_many_items_as_the_setting_allows() -> None:
@@ -84,6 +88,29 @@ def test_request_at_limit_has_as_many_items_as_the_setting_allows() -> None:
     by_name = {request.name: request.items for request in ALL_REQUESTS}
     assert by_name["offset-fetch-at-limit"] == Settings().max_request_items - 1
     assert by_name["describe-configs-at-limit"] == Settings().max_request_config_items - 1
+
+
+@pytest.mark.parametrize("name", [name for name, row in BY_NAME.items() if row.connections > 1])
+def test_request_of_many_connections_is_sent_on_all_and_has_no_second_row(server: Server, name: str) -> None:
+    request = BY_NAME[name]
+    assert at_limit(request) is None
+    if request.prepare is not None:
+        request.prepare(server.address, request.items)
+    client = HostileClient(server.address, request)
+    with ExitStack() as stack:
+        connections = [stack.enter_context(DiscardingConnection(server.address)) for _ in range(3)]
+        client.ask(*connections)
+        for connection in connections:
+            connection.socket.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                connection.socket.recv(1)
+    assert client.result.answered == 3
+
+
+def test_small_commits_are_below_the_size_that_is_decoded_in_slices() -> None:
+    one = BY_NAME["offset-commit-of-80"].make(1, 1)
+    assert 0.9 * LARGE_REQUEST_BYTES < len(one) < LARGE_REQUEST_BYTES
+    assert 0.9 * LARGE_REQUEST_BYTES < len(BY_NAME["find-coordinator-of-80"].make(3_900, 1)) < LARGE_REQUEST_BYTES
 
 
 @pytest.mark.parametrize("name", ["list-offsets", "list-groups", "metrics", "metadata-all", "metadata"])

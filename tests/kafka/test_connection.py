@@ -30,7 +30,7 @@ from harness import (
 from peers.wire import decode, encode
 
 from callboard.runtime.kafka.addresses import host_and_port, java_address
-from callboard.runtime.kafka.framing import FRAMES_PER_TURN
+from callboard.runtime.kafka.framing import BYTES_PER_TURN, FRAMES_PER_TURN
 from callboard.runtime.kafka.pending_requests import MAX_BYTES_OPEN, MAX_CALLS_OPEN, MAX_FRAMES_WAITING
 
 IDLE_TURNS = 3000  # iterations of the loop without progress until a client counts as blocked
@@ -271,8 +271,9 @@ async def test_long_pipeline_is_answered_in_order_to_slow_reader(tmp_path: Path)
 
 def feed_in_one_iteration(client: MemoryClient, request: bytes, count: int) -> None:
     """Feed so few requests at a time that none has to wait for a turn."""
-    for start in range(0, count, FRAMES_PER_TURN):
-        client.feed(request * min(FRAMES_PER_TURN, count - start))
+    at_a_time = max(1, min(FRAMES_PER_TURN, BYTES_PER_TURN // len(request)))
+    for start in range(0, count, at_a_time):
+        client.feed(request * min(at_a_time, count - start))
 
 
 @async_test

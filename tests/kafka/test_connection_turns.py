@@ -27,6 +27,7 @@ from callboard.runtime.engine.dispatcher import LoopDispatcher
 from callboard.runtime.kafka.call import Call
 from callboard.runtime.kafka.connection_turns import READ_WAIT_MAX_MS, REQUESTS_PER_ITERATION, ConnectionTurns
 from callboard.runtime.kafka.framing import FRAMES_PER_TURN, FrameSplitter
+from callboard.runtime.kafka.time_budget import TimeBudget
 from callboard.runtime.node.environment import Environment
 from callboard.runtime.settings.table import Settings
 
@@ -188,8 +189,12 @@ def run_iteration(iterations: list[Callable[[], object]]) -> None:
         callback()
 
 
+def turns_of(iterations: list[Callable[[], object]], monotonic_ms: Callable[[], int] = lambda: 0) -> ConnectionTurns:
+    return ConnectionTurns(iterations.append, monotonic_ms, TimeBudget(iterations.append, lambda: 0))
+
+
 def test_iteration_handles_limited_requests_of_all_connections(iterations: list[Callable[[], object]]) -> None:
-    turns, handled = ConnectionTurns(iterations.append, lambda: 0), list[FakeConnection]()
+    turns, handled = turns_of(iterations), list[FakeConnection]()
     connections = [FakeConnection(turns, 10 * FRAMES_PER_TURN, handled) for _ in range(10)]
     for connection in (*connections, *connections):  # the second time has no effect
         turns.schedule(connection)
@@ -203,14 +208,14 @@ def test_iteration_handles_limited_requests_of_all_connections(iterations: list[
 
 
 def test_lone_connection_has_one_turn_per_iteration(iterations: list[Callable[[], object]]) -> None:
-    turns, handled = ConnectionTurns(iterations.append, lambda: 0), list[FakeConnection]()
+    turns, handled = turns_of(iterations), list[FakeConnection]()
     turns.schedule(FakeConnection(turns, 3 * FRAMES_PER_TURN, handled))
     run_iteration(iterations)
     assert len(handled) == 1
 
 
 def test_connection_with_bug_is_closed_and_others_are_served(iterations: list[Callable[[], object]]) -> None:
-    turns, handled = ConnectionTurns(iterations.append, lambda: 0), list[FakeConnection]()
+    turns, handled = turns_of(iterations), list[FakeConnection]()
     broken, good = FakeConnection(turns, 0, handled), FakeConnection(turns, 1, handled)
     turns.schedule(broken)
     turns.schedule(good)
@@ -235,7 +240,7 @@ def test_splitter_returns_limited_frames_and_continues_with_rest() -> None:
 
 def test_when_read_waits_for_whole_iteration(iterations: list[Callable[[], object]]) -> None:
     """Depending on the event loop, the next iteration calls callbacks before or after it reads the sockets."""
-    turns, read = ConnectionTurns(iterations.append, lambda: 0), list[str]()
+    turns, read = turns_of(iterations), list[str]()
     turns.when_read(lambda: read.append("all"))
     assert read == []
     run_iteration(iterations)
@@ -245,7 +250,7 @@ def test_when_read_waits_for_whole_iteration(iterations: list[Callable[[], objec
 
 
 def test_when_read_waits_for_all_requests_that_were_received_before(iterations: list[Callable[[], object]]) -> None:
-    turns, handled, read = ConnectionTurns(iterations.append, lambda: 0), list[FakeConnection](), list[int]()
+    turns, handled, read = turns_of(iterations), list[FakeConnection](), list[int]()
     connections = [FakeConnection(turns, 5 * FRAMES_PER_TURN, handled) for _ in range(8)]
     for connection in connections:
         turns.schedule(connection)
@@ -257,7 +262,7 @@ def test_when_read_waits_for_all_requests_that_were_received_before(iterations: 
 
 def test_when_read_gives_later_requests_one_turn(iterations: list[Callable[[], object]]) -> None:
     """A client that never stops sending does not keep deadlines from passing."""
-    turns, handled, read = ConnectionTurns(iterations.append, lambda: 0), list[FakeConnection](), list[bool]()
+    turns, handled, read = turns_of(iterations), list[FakeConnection](), list[bool]()
     late = FakeConnection(turns, 1000 * FRAMES_PER_TURN, handled)
     turns.when_read(lambda: read.append(late in handled))
     run_iteration(iterations)
@@ -270,7 +275,7 @@ def test_when_read_gives_later_requests_one_turn(iterations: list[Callable[[], o
 
 def test_when_read_waits_limited_time(iterations: list[Callable[[], object]]) -> None:
     now_ms = [0]
-    turns, handled, read = ConnectionTurns(iterations.append, lambda: now_ms[0]), list[FakeConnection](), list[int]()
+    turns, handled, read = turns_of(iterations, lambda: now_ms[0]), list[FakeConnection](), list[int]()
     turns.schedule(FakeConnection(turns, 10**9, handled))
     turns.when_read(lambda: read.append(now_ms[0]))
     while not read:
@@ -282,7 +287,7 @@ def test_when_read_waits_limited_time(iterations: list[Callable[[], object]]) ->
 def test_when_read_gives_each_connection_a_turn_however_long_that_takes(iterations: list[Callable[[], object]]) -> None:
     """A session must not end before the next requests of its client, which were received in time, are handled."""
     now_ms = [0]
-    turns, handled, read = ConnectionTurns(iterations.append, lambda: now_ms[0]), list[FakeConnection](), list[int]()
+    turns, handled, read = turns_of(iterations, lambda: now_ms[0]), list[FakeConnection](), list[int]()
     connections = [FakeConnection(turns, 10**9, handled) for _ in range(100)]
     for connection in connections:
         turns.schedule(connection)

@@ -19,6 +19,7 @@ from callboard.actors.steps import SLICE_NS, Steps, run_steps
 from callboard.runtime.kafka.call import Call
 from callboard.runtime.kafka.codec.codes import NO_THROTTLE, kafka_error
 from callboard.runtime.kafka.slices import Slices
+from callboard.runtime.kafka.time_budget import BUDGET_NS, TimeBudget
 
 STEP_NS = SLICE_NS // 4
 JOBS_MAX = 2
@@ -82,7 +83,23 @@ def turns() -> Turns:
 @pytest.fixture
 def slices(turns: Turns) -> Slices:
     """Each reading of the clock is a step later."""
-    return Slices(turns.call_soon, itertools.count(step=STEP_NS).__next__, JOBS_MAX)
+    return slices_with(turns, lambda: 0)
+
+
+def slices_with(turns: Turns, budget_clock_ns: Callable[[], int]) -> Slices:
+    budget = TimeBudget(turns.call_soon, budget_clock_ns)
+    return Slices(turns.call_soon, itertools.count(step=STEP_NS).__next__, JOBS_MAX, budget)
+
+
+@pytest.mark.parametrize("is_in_turn", [False, True])
+def test_job_waits_for_the_next_turn_if_the_time_of_this_one_is_spent(turns: Turns, is_in_turn: bool) -> None:
+    log: Log = []
+    slices = slices_with(turns, itertools.count(step=BUDGET_NS).__next__)
+    for name in "ab":
+        (slices.run_in_turn if is_in_turn else slices.run)(LoggedJob(name, 1, log))
+    assert {name for name, _ in log} == {"a"}
+    turns.run_all()
+    assert {name for name, _ in log} == {"a", "b"}
 
 
 def test_short_job_ends_in_its_first_slice(slices: Slices) -> None:

@@ -15,6 +15,7 @@ from callboard.runtime.kafka.pending_requests import (
     MAX_CALLS_OPEN,
     MAX_FRAMES_WAITING,
 )
+from callboard.runtime.kafka.time_budget import BUDGET_NS, TINY_BYTES
 from callboard.runtime.node.connection_limit import HTTP_CONNECTIONS_MAX, RESERVE
 from callboard.runtime.settings.table import BY_NAME, PARTITIONS_MAX, format_value
 from callboard.runtime.topics.producers import PRODUCERS_MAX
@@ -29,6 +30,8 @@ CONSTANTS = {
     "MAX_BYTES_WAITING": MAX_BYTES_WAITING,
     "MAX_CALLS_OPEN": MAX_CALLS_OPEN,
     "MAX_BYTES_OPEN": MAX_BYTES_OPEN,
+    "BUDGET_NS": BUDGET_NS,
+    "TINY_BYTES": TINY_BYTES,
     "MAX_BYTES": MAX_BYTES,
     "SIZE_MAX": SIZE_MAX,
     "PARTITIONS_MAX": PARTITIONS_MAX,

@@ -60,7 +60,7 @@ CHECKPOINT_INTERVAL_MS = (300, 4000, 60_000)
 
 BACKGROUND_LOADING_CHANCE = 0.4
 SLICE_CLOCK_STEP_NS = SLICE_NS // 8
-"""Each reading of the clock of slices is later by this, so that a slice has eight steps."""
+"""Each reading of the clocks is later by this, so that a slice has eight steps."""
 
 LOAD_PIECE_MAX_S = 0.5
 """The longest pause before the next piece of the log is loaded while the coordinator already serves."""
@@ -76,6 +76,10 @@ class ReadableLog(Protocol):
 
     def read(self, partition: int) -> Iterator[tuple[Any, Any, Any]]:
         """Yield log offset, timestamp and record of each record of a partition."""
+
+
+def _ticks() -> Callable[[], int]:
+    return itertools.count(step=SLICE_CLOCK_STEP_NS).__next__
 
 
 class DrawnIds:
@@ -276,7 +280,7 @@ class SimulatedCoordinator:
             clock=self.clock,
             random=DrawnIds(random.Random(self._draw.random())),
             threads=lambda: LoopThreads(self._loop, random.Random(self._draw.random()), on_power_loss),
-            work_clocks=WorkClocks(self._loop.time, itertools.count(step=SLICE_CLOCK_STEP_NS).__next__),
+            work_clocks=WorkClocks(self._loop.time, _ticks(), _ticks()),
             dispatcher=lambda _loop: SeededDispatcher(self._loop, random.Random(self._draw.random()), on_power_loss),
             allows_workers=False,
             load=self._load_in_background
