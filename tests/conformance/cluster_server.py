@@ -54,7 +54,7 @@ WAIT_S = 60.0
 PAUSE_S = 0.001
 ROUNDS_MAX = 5000  # before a missing response is an error: nodes ask each other over TCP
 
-GROUP_FIELDS = ("groups_names", "groups", "group_id")  # the first one that a request has
+GROUP_FIELDS = ("groups_names", "groups", "group_ids", "group_id")  # the first one that a request has
 API_NAMES = {api.key: api.name for api in APIS}
 
 

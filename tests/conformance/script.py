@@ -13,6 +13,7 @@ In the values, a string that begins with ``$`` stands for a value that differs b
 - ``$group``, ``$group-2``: a group that only this run uses.
 - ``$A1``, ``$seat2``: a member id that begins with "A-" (a client id) or "seat-" (an instance id); the number counts
   these ids in the order of the responses that contain them.
+- ``$new1``: the first member id of the consumer protocol that the server has made.
 - ``$pid1``: the first producer id in a response.
 - ``$topic t``: the id of a topic; ``$topic $group.x`` for a topic that the script creates, ``$topic $group.x#2`` after
   it was created for the second time. ``$uuid 7``: an id that no topic has.
@@ -36,6 +37,7 @@ WAIT = "wait"
 DISCONNECT = "hang up"
 MORE = "more"
 LEFT_OUT = frozenset({"throttle_time", "configs"})
+SHORT_ID = re.compile(r"[A-Za-z0-9_-]{22}")  # Kafka's own form of a UUID
 MEMBER_ID = re.compile(r"(?P<prefix>.*)-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 # Lists that Kafka takes from a hash map, by API. The order of all other lists is compared.
@@ -44,6 +46,8 @@ UNORDERED: Mapping[str, frozenset[str]] = {
     "describe_groups": frozenset({"members"}),
     "list_groups": frozenset({"groups"}),
     "delete_groups": frozenset({"results"}),
+    "consumer_group_heartbeat": frozenset({"topic_partitions", "partitions"}),
+    "consumer_group_describe": frozenset({"members", "topic_partitions", "partitions"}),
 }
 UNORDERED_IN_ALL_OFFSETS = frozenset({"topics", "partitions"})
 
@@ -68,6 +72,7 @@ class Names:
         self._topic_names = {topic_id: f"$topic {name}" for name, topic_id in topics.items()}
         self._ids: dict[str, str | int] = {}
         self._names: dict[str, str] = {}
+        self._short_names: dict[str, str] = {}
         self._bytes: dict[bytes, str] = {}
         self._producers: dict[int, str] = {}
 
@@ -111,7 +116,9 @@ class Names:
 
     def learn(self, response: Mapping[str, Plain]) -> None:
         """Name the ids in a response. The member's own id is first: the order of listed members is random."""
-        self._member(str(response.get("member_id") or ""))
+        member_id = str(response.get("member_id") or "")
+        self._member(member_id)
+        self._short_member(member_id)
         producer_id = response.get("producer_id", -1)
         if producer_id >= 0 and producer_id not in self._producers:
             name = self._producers[producer_id] = f"$pid{len(self._producers) + 1}"
@@ -151,7 +158,7 @@ class Names:
 
     def _common_value(self, value: Plain) -> Plain:
         if isinstance(value, str):
-            return self._member(value).replace(self._group, "$group")
+            return self._without_short_ids(self._member(value)).replace(self._group, "$group")
         if isinstance(value, bytes):
             return self._bytes.get(value) or _text_of(value)
         if isinstance(value, UUID):
@@ -169,6 +176,16 @@ class Names:
         name = self._names[text] = f"${prefix}{count + 1}"
         self._ids[name] = text
         return name
+
+    def _without_short_ids(self, text: str) -> str:
+        for short_id, name in self._short_names.items():
+            text = text.replace(short_id, name)
+        return text
+
+    def _short_member(self, text: str) -> None:
+        if text not in self._short_names and SHORT_ID.fullmatch(text):
+            name = self._short_names[text] = f"$new{len(self._short_names) + 1}"
+            self._ids[name] = text
 
 
 def _text_of(data: bytes) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ..script import Script
+from .consumer_joining import CONSUMER_JOINING, CONSUMER_SMALL, VALIDATION
 from .joining import DELAYED, JOINING, SMALL
 from .leaving import GROUPS, LEAVING
 from .offsets import COMMITS, DELETES, EXPIRIES, FETCHES, NAMELESS
@@ -21,6 +22,9 @@ PLAIN: Settings = {
     "group.min.session.timeout.ms": 500,
     "offsets.topic.num.partitions": 1,
 }
+
+# Groups of the consumer protocol get a new assignment at once.
+CONSUMER: Settings = {**PLAIN, "group.consumer.assignment.interval.ms": 0}
 
 
 class Chapter(NamedTuple):
@@ -46,4 +50,7 @@ CHAPTERS: Mapping[str, Chapter] = {
     "expiries": Chapter(
         {**PLAIN, "offsets.retention.minutes": 1, "offsets.retention.check.interval.ms": 1000}, EXPIRIES
     ),
+    "consumer-joining": Chapter(CONSUMER, CONSUMER_JOINING),
+    "consumer-validation": Chapter(CONSUMER, VALIDATION),
+    "consumer-small": Chapter({**CONSUMER, "group.consumer.max.size": 2}, CONSUMER_SMALL),
 }
