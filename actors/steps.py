@@ -6,6 +6,7 @@ without a pause. A part of the work is another generator, with ``yield from``.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, TypeVar
@@ -47,6 +48,15 @@ def distinct(items: Iterable[T]) -> Steps[dict[T, None]]:
         found.update(dict.fromkeys(piece))
         yield
     return found
+
+
+def counted(items: Iterable[T]) -> Steps[Counter[T]]:
+    """The different items, in the order in which they first occur, and how often each occurs."""
+    counts = Counter[T]()
+    for piece in pieces(items):
+        counts.update(piece)
+        yield
+    return counts
 
 
 def run_steps(steps: Steps[T]) -> T:

@@ -41,6 +41,7 @@ DEFAULT_PORTS = ConsumerGroupPorts()
 class CoordinatorActor(ResilientActor):
     """Creates, finds and lists groups."""
 
+    may_pause = True
     handlers = {
         ListGroups: "list_groups",
         GroupChanged: "update_listing",

@@ -29,6 +29,7 @@ from ..messages import (
     DescribeEvents,
     DescribeGroup,
     Fetched,
+    FetchedOffset,
     GroupRequest,
     Heartbeat,
     Joined,
@@ -47,6 +48,7 @@ from ..messages import (
 )
 from ..ports import GroupSettings
 from ..records import CLASSIC, GroupType
+from ..steps import SHORT_WORK_ITEMS, Steps, pieces, run_steps
 from ..strings import find_too_long_string
 from .environment import GroupEnvironment
 from .kind import ABSENT_NAME
@@ -56,8 +58,8 @@ class RequestRow(NamedTuple):
     """How a class of requests is treated.
 
     ``error_reply``: the reply that reports an error of the whole request.
-    ``absent``: the reply if the group does not exist; None if the request creates a group, of the kind ``creates``. Its
-    reply has a field ``limit``, for the setting by which the group is not created.
+    ``absent``: the reply if the group does not exist, or the steps that make it; None if the request creates a group,
+    of the kind ``creates``. Its reply has a field ``limit``, for the setting by which the group is not created.
     ``refused``: the reply of a group of a kind that does not know the request.
     ``handler``: the name of the function in ``handlers``.
     ``waits_for_deletion``: whether the request is held back while the group or some of its offsets are being deleted,
@@ -121,10 +123,17 @@ def _join_absent(request: JoinGroup) -> Any:
     return _join_error(request, ErrorCode.UNKNOWN_MEMBER_ID) if request.member_id else None
 
 
-def _leave_absent(request: LeaveGroup) -> Left:
-    unknown = ErrorCode.UNKNOWN_MEMBER_ID
-    members = tuple(LeftMember(member.member_id, member.group_instance_id, unknown) for member in request.members)
-    return Left(ErrorCode.NONE, members)
+def _leave_absent(request: LeaveGroup) -> Any:
+    steps = _unknown_members(request)
+    return steps if len(request.members) > SHORT_WORK_ITEMS else run_steps(steps)
+
+
+def _unknown_members(request: LeaveGroup) -> Steps[Left]:
+    unknown, members = ErrorCode.UNKNOWN_MEMBER_ID, list[LeftMember]()
+    for piece in pieces(request.members):
+        members += (LeftMember(member.member_id, member.group_instance_id, unknown) for member in piece)
+        yield
+    return Left(ErrorCode.NONE, tuple(members))
 
 
 def _commit_absent(request: OffsetCommit) -> Any:
@@ -139,11 +148,22 @@ def _txn_commit_absent(request: TxnOffsetCommit) -> Any:
     return None if request.generation_id < 0 else _commit_error(request, ErrorCode.ILLEGAL_GENERATION)
 
 
-def _fetch_absent(request: OffsetFetch) -> Fetched:
-    topics = request.topics or ()
-    return Fetched(
-        ErrorCode.NONE, tuple((topic, tuple(no_offset(partition) for partition in ids)) for topic, ids in topics)
-    )
+def _fetch_absent(request: OffsetFetch) -> Any:
+    topics, steps = request.topics or (), _no_offsets(request)
+    is_long = len(topics) > SHORT_WORK_ITEMS or sum(len(ids) for _, ids in topics) > SHORT_WORK_ITEMS
+    return steps if is_long else run_steps(steps)
+
+
+def _no_offsets(request: OffsetFetch) -> Steps[Fetched]:
+    topics: list[tuple[str, tuple[FetchedOffset, ...]]] = []
+    for topic, ids in request.topics or ():
+        offsets: list[FetchedOffset] = []
+        for piece in pieces(ids):
+            offsets += map(no_offset, piece)
+            yield
+        topics.append((topic, tuple(offsets)))
+        yield
+    return Fetched(ErrorCode.NONE, tuple(topics))
 
 
 def _describe_absent(request: DescribeGroup) -> Described:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
 from ....actors.errors import CoordinatorError, ErrorCode
-from ....actors.steps import Steps
+from ....actors.steps import Steps, counted, pieces
 from ...common.shared_bytes import SharedBytes
 from ..authorize import Verdicts, authorize_in_steps
 from ..call import Call
@@ -20,18 +19,21 @@ from ..refusals import report_refusals
 
 def handle(call: Call) -> Steps[None]:
     """Grow each topic separately. A name that occurs twice in the request is refused, with one result."""
-    occurrences = Counter(topic.name for topic in call.request.topics)
-    requests = {topic.name: topic for topic in call.request.topics}
+    occurrences = yield from counted(topic.name for topic in call.request.topics)
+    requests: dict[str, Any] = {}
+    for topics in pieces(call.request.topics):
+        requests.update((topic.name, topic) for topic in topics)
+        yield
     verdicts = yield from authorize_in_steps(call, ALTER_TOPIC, requests)
     outcomes: dict[str, CoordinatorError | None] = {}
 
     def done(name: str, refusal: CoordinatorError | None) -> None:
         outcomes[name] = refusal
         if len(outcomes) == len(requests):
-            call.encode_and_respond(lambda: encode(call, [(name, outcomes[name]) for name in requests]))
+            call.encode_and_respond(lambda: encode(call, requests, outcomes))
 
     if not requests:
-        call.encode_and_respond(lambda: encode(call, []))
+        call.encode_and_respond(lambda: encode(call, requests, outcomes))
     for name, topic in requests.items():
         try:
             check_request(name, occurrences[name], verdicts)
@@ -41,9 +43,11 @@ def handle(call: Call) -> Steps[None]:
         yield
 
 
-def encode(call: Call, outcomes: Sequence[tuple[str, CoordinatorError | None]]) -> Steps[bytes | SharedBytes]:
-    yield from report_refusals(call, (refusal for _, refusal in outcomes))
-    results = (result(call, name, refusal) for name, refusal in outcomes)
+def encode(
+    call: Call, names: Iterable[str], outcomes: Mapping[str, CoordinatorError | None]
+) -> Steps[bytes | SharedBytes]:
+    yield from report_refusals(call, outcomes.values())
+    results = (result(call, name, outcomes[name]) for name in names)
     response = call.make("CreatePartitionsResponse", throttle_time=NO_THROTTLE, results=results)
     return (yield from write_in_steps(response))
 

@@ -6,16 +6,17 @@ The committed offsets of the topics are deleted afterwards (``actors/coordinator
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from ....actors.errors import CoordinatorError, ErrorCode
-from ....actors.steps import Steps, pieces
+from ....actors.steps import Steps, counted, pieces
+from ...common.shared_bytes import SharedBytes
 from ...topics.topic import Topic
 from ..authorize import Verdicts, authorize_in_steps
-from ..call import Body, Call
+from ..call import Call
 from ..checks import DELETE_TOPIC, DESCRIBE_TO_DELETE
 from ..codec.codes import NO_THROTTLE, kafka_error
 from ..codec.step_writer import write_in_steps
@@ -40,27 +41,30 @@ class Access(NamedTuple):
 
 
 def handle(call: Call) -> Steps[None]:
-    requested = requested_topics(call)
-    names = [name for key in requested if (name := resolve_name(call, *key)) is not None]
+    requested = yield from counted(requested_topics(call))
+    names: list[str] = []
+    for keys in pieces(requested):
+        names += (name for key in keys if (name := resolve_name(call, *key)) is not None)
+        yield
     describe = yield from authorize_in_steps(call, DESCRIBE_TO_DELETE, names)
     access = Access(describe, (yield from authorize_in_steps(call, DELETE_TOPIC, names)))
     outcomes: list[DeleteOutcome] = []
     for piece in pieces(requested.items(), CHECKS_PER_STEP):
         outcomes += (check(call, access, *key, count) for key, count in piece)
         yield
-    delete(call, outcomes)
+    yield from delete(call, outcomes)
 
 
-def encode(call: Call, outcomes: Iterable[DeleteOutcome]) -> Body:
+def encode(call: Call, outcomes: Iterable[DeleteOutcome]) -> Steps[bytes | SharedBytes]:
     responses = (answer(call, outcome) for outcome in outcomes)
     return write_in_steps(call.make("DeleteTopicsResponse", throttle_time=NO_THROTTLE, responses=responses))
 
 
-def requested_topics(call: Call) -> Counter[tuple[str | None, UUID | None]]:
-    """Return the requested names and ids, in order, and how often each occurs."""
+def requested_topics(call: Call) -> Iterator[tuple[str | None, UUID | None]]:
+    """Return the requested names and ids."""
     if call.version >= 6:
-        return Counter((state.name, state.topic_id) for state in call.request.topics)
-    return Counter((name, None) for name in call.request.topic_names)
+        return ((state.name, state.topic_id) for state in call.request.topics)
+    return ((name, None) for name in call.request.topic_names)
 
 
 def resolve_name(call: Call, name: str | None, topic_id: UUID | None) -> str | None:
@@ -120,13 +124,19 @@ def find(call: Call, name: str | None, topic_id: UUID | None) -> Topic:
     return topic
 
 
-def delete(call: Call, outcomes: list[DeleteOutcome]) -> None:
+def delete(call: Call, checked: list[DeleteOutcome]) -> Steps[None]:
     """Delete the topics that were not refused. A topic that is requested by name and by id is kept, as in Kafka."""
-    times = Counter(outcome.topic_id for outcome in outcomes if outcome.topic)
+    times = Counter[UUID | None]()
+    for piece in pieces(checked):
+        times.update(outcome.topic_id for outcome in piece if outcome.topic)
+        yield
     twice = CoordinatorError(ErrorCode.INVALID_REQUEST, "the topic is given by its name and by its id")
-    outcomes = [
-        outcome._replace(topic=None, refusal=twice) if times[outcome.topic_id] > 1 else outcome for outcome in outcomes
-    ]
+    outcomes: list[DeleteOutcome] = []
+    for piece in pieces(checked):
+        outcomes += (
+            outcome._replace(topic=None, refusal=twice) if times[outcome.topic_id] > 1 else outcome for outcome in piece
+        )
+        yield
     topics = [outcome.topic for outcome in outcomes if outcome.topic]
     if topics:
         call.services.topic_admin.delete(topics, partial(finish, call, outcomes))
@@ -135,13 +145,14 @@ def delete(call: Call, outcomes: list[DeleteOutcome]) -> None:
 
 
 def finish(call: Call, outcomes: list[DeleteOutcome], refusals: Sequence[CoordinatorError | None]) -> None:
-    """Answer with the refusals: those of the request, and those of ``TopicAdmin``."""
-    requested = [outcome for outcome in outcomes if outcome.topic]
-    refusal_by_id = {outcome.topic_id: refusal for outcome, refusal in zip(requested, refusals, strict=True)}
-    final = [
-        outcome._replace(refusal=refusal_by_id[outcome.topic_id]) if outcome.topic else outcome for outcome in outcomes
-    ]
-    call.encode_and_respond(lambda: encode(call, final))
+    """Answer with the refusals: those of the request, and those of ``TopicAdmin`` for the topics, in their order."""
+    call.encode_and_respond(lambda: encode(call, final_outcomes(outcomes, iter(refusals))))
+
+
+def final_outcomes(
+    outcomes: Iterable[DeleteOutcome], refusals: Iterator[CoordinatorError | None]
+) -> Iterator[DeleteOutcome]:
+    return (outcome._replace(refusal=next(refusals)) if outcome.topic else outcome for outcome in outcomes)
 
 
 def answer(call: Call, outcome: DeleteOutcome) -> Any:

@@ -10,20 +10,20 @@ consumer protocol, see ``settings.group_configs``.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from ....actors.errors import CoordinatorError, ErrorCode
-from ....actors.steps import Steps
+from ....actors.steps import Steps, counted, pieces
 from ...common.logs import get_logger
+from ...common.shared_bytes import SharedBytes
 from ...settings.admin import dynamic_setting, parse_change
 from ...settings.dynamic import ConfigType, InvalidSetting, SettingValues
 from ...settings.rows import SettingValue, list_items
 from ...topics.setting_values import Overrides
 from ...topics.settings import BY_NAME as TOPIC_SETTINGS
-from ..call import Body, Call
+from ..call import Call
 from ..checks import ACT_AS_BROKER, ALTER_BROKER_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_TOPIC_CONFIGS, Check
 from ..codec.codes import NO_THROTTLE, kafka_error
 from ..codec.step_writer import write_in_steps
@@ -69,19 +69,17 @@ def handle(call: Call) -> Steps[None]:
 def alter(call: Call, changes: Changes, checks: Mapping[int, Check], response: str) -> Steps[None]:
     """Alter each resource separately. Also used by AlterConfigs (33)."""
     resources = call.request.resources
-    occurrences = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+    occurrences = yield from counted((resource.resource_type, resource.resource_name) for resource in resources)
     outcomes: dict[int, CoordinatorError | None] = {}
     access = yield from check_access(call, checks)
 
     def done(number: int, failure: Exception | None) -> None:
         outcomes[number] = None if failure is None else as_refusal(failure)
         if len(outcomes) == len(resources):
-            refusals = [outcomes[each] for each in range(len(resources))]
-            log_not_allowed(call, refusals)
-            call.encode_and_respond(lambda: encode(call, refusals, response))
+            call.encode_and_respond(lambda: encode(call, outcomes, response))
 
     if not resources:
-        call.encode_and_respond(lambda: encode(call, [], response))
+        call.encode_and_respond(lambda: encode(call, outcomes, response))
     for number, resource in enumerate(resources):
         try:
             if occurrences[resource.resource_type, resource.resource_name] > 1:
@@ -106,9 +104,11 @@ def as_refusal(failure: Exception) -> CoordinatorError:
     return CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the change has failed: {failure!r}")
 
 
-def encode(call: Call, refusals: Sequence[CoordinatorError | None], response: str) -> Body:
-    responses = (answer(call, *pair) for pair in zip(call.request.resources, refusals, strict=True))
-    return write_in_steps(call.make(response, throttle_time=NO_THROTTLE, responses=responses))
+def encode(call: Call, outcomes: Mapping[int, CoordinatorError | None], response: str) -> Steps[bytes | SharedBytes]:
+    """``outcomes``: by the position of the resource in the request."""
+    yield from log_not_allowed(call, outcomes.values())
+    responses = (answer(call, resource, outcomes[number]) for number, resource in enumerate(call.request.resources))
+    return (yield from write_in_steps(call.make(response, throttle_time=NO_THROTTLE, responses=responses)))
 
 
 def answer(call: Call, resource: Any, refusal: CoordinatorError | None) -> Any:
@@ -194,12 +194,15 @@ def check_may_change(call: Call) -> None:
     )
 
 
-def log_not_allowed(call: Call, refusals: Sequence[CoordinatorError | None]) -> None:
+def log_not_allowed(call: Call, refusals: Iterable[CoordinatorError | None]) -> Steps[None]:
     """Log one line per request, so that a request with many resources cannot fill the disk.
 
     A denial by the authorizer is the authorizer's to log.
     """
-    refused = sum(isinstance(refusal, NotAllowedHere) for refusal in refusals)
+    refused = 0
+    for piece in pieces(refusals):
+        refused += sum(isinstance(refusal, NotAllowedHere) for refusal in piece)
+        yield
     if refused:
         log.warning(
             "a change of settings was refused",

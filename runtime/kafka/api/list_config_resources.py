@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from ....actors.errors import ErrorCode
-from ....actors.steps import Steps, pieces
+from ....actors.steps import Steps, distinct, pieces
 from ..authorize import authorize
 from ..call import Call
 from ..checks import DESCRIBE_BROKER_CONFIGS
@@ -45,7 +45,7 @@ RESOURCES: Mapping[int, Callable[[Call], Iterable[str]]] = {
 
 def handle(call: Call) -> Steps[None]:
     error = authorize(call, DESCRIBE_BROKER_CONFIGS).error
-    requested = getattr(call.request, "resource_types", ())
+    requested = yield from distinct(getattr(call.request, "resource_types", ()))
     types = RESOURCES if call.version >= TYPES_FROM else (CLIENT_METRICS,)
     if not error and any(each not in types for each in requested):
         error = ErrorCode.UNSUPPORTED_VERSION

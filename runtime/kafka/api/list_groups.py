@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ....actors.errors import ErrorCode
 from ....actors.messages import ListedGroup
-from ....actors.steps import Steps
+from ....actors.steps import Steps, distinct
 from ..authorize import audience, authorize
 from ..call import Body, Call
 from ..checks import LISTED_GROUP
@@ -20,18 +20,18 @@ FLEXIBLE, WITH_STATE, WITH_TYPE = 3, 4, 5
 Filters = tuple[frozenset[str], frozenset[str]]
 
 
-def handle(call: Call) -> None:
-    states = frozenset(
-        word.strip() for word in _lowercase_filter(call, "states_filter")
-    )  # as in Kafka, which does not strip types
-    filters = states, _lowercase_filter(call, "types_filter")
+def handle(call: Call) -> Steps[None]:
+    states = yield from distinct(word.lower().strip() for word in _filter(call, "states_filter"))
+    types = yield from distinct(word.lower() for word in _filter(call, "types_filter"))  # not stripped, as in Kafka
+    filters = frozenset(states), frozenset(types)
     call.services.groups.list_groups().on_done(
         lambda reply: call.encode_and_respond(lambda: _encode(call, filters, reply.get()))
     )
 
 
-def _lowercase_filter(call: Call, name: str) -> frozenset[str]:
-    return frozenset(word.lower() for word in getattr(call.request, name, ()))
+def _filter(call: Call, name: str) -> Sequence[str]:
+    words: Sequence[str] = getattr(call.request, name, ())
+    return words
 
 
 def _encode(call: Call, filters: Filters, listing: ListedGroups | ErrorCode) -> Body:

@@ -41,7 +41,7 @@ def handle(call: Call) -> Steps[None]:
     )
     topics = (
         call.make("ListOffsetsTopicResponse", name=topic.name, partitions=partitions)
-        for topic, partitions in chain(allowed, denied)
+        for topic, partitions in chain(allowed, denied if verdicts.denied else ())
     )
     yield from call.respond_in_steps(call.make("ListOffsetsResponse", throttle_time=NO_THROTTLE, topics=topics))
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from ....actors.steps import Steps
+from ....actors.steps import Steps, distinct, pieces
 from ....actors.transactions.rules import Transaction, TransactionState
+from ...common.shared_bytes import SharedBytes
 from ..authorize import audience, authorize
 from ..call import Call
 from ..checks import LISTED_TRANSACTIONAL_ID
 from ..codec.codes import NO_THROTTLE, kafka_error
+from ..codec.step_writer import write_in_steps
 from .describe_transactions import state_name
 
 STATES = {state_name(state): state for state in TransactionState}
@@ -45,12 +47,16 @@ class Filters(NamedTuple):
         )
 
 
-def handle(call: Call) -> None:
+def handle(call: Call) -> Steps[None]:
     request = call.request
-    names = dict.fromkeys(request.state_filters)
+    names = yield from distinct(request.state_filters)
+    unknown: list[str] = []
+    for piece in pieces(names):
+        unknown += (name for name in piece if name not in STATES)
+        yield
     filters = Filters(
-        frozenset(STATES[name] for name in names if name in STATES),
-        tuple(name for name in names if name not in STATES),
+        frozenset(STATES[name] for name in STATES if name in names),
+        tuple(unknown),
         frozenset(request.producer_id_filters),
         getattr(request, "duration_filter", ANY_AGE),
     )
@@ -61,7 +67,7 @@ def handle(call: Call) -> None:
     )
 
 
-def _encode(call: Call, filters: Filters) -> Steps[bytes]:
+def _encode(call: Call, filters: Filters) -> Steps[bytes | SharedBytes]:
     table, now_ms = call.services.transaction_table, call.services.clock.wall_ms()
     items: list[bytes] = []
     for piece in () if filters.match_none else table.pieces(PIECE):
@@ -72,9 +78,9 @@ def _encode(call: Call, filters: Filters) -> Steps[bytes]:
         throttle_time=NO_THROTTLE,
         error_code=kafka_error(table.listing_error),
         unknown_state_filters=filters.unknown,
-        transaction_states=(),
+        transaction_states=items,
     )
-    return call.schema.write_array(response, items)
+    return (yield from write_in_steps(response))
 
 
 def _encode_piece(call: Call, matching: Iterable[Transaction]) -> list[bytes]:

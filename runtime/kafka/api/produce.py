@@ -157,6 +157,7 @@ def store_and_respond(call: Call, verdicts: Verdicts, admission: Admission = HER
         return
     has_error = False
     for topic in topic_responses(call, verdicts, admission):
+        yield
         for partition in topic.partition_responses:
             has_error |= bool(partition.error_code)
             yield
@@ -170,6 +171,7 @@ def partitions_to_add(call: Call, verdicts: Verdicts) -> Steps[AddPartitions | N
     """Return the partitions that this request adds to its transaction; None if there are none."""
     producers: dict[tuple[int, int], set[tuple[str, int]]] = {}
     for request in call.request.topic_data:
+        yield
         topic = find(call, request)
         if topic is not None and not verdicts.allows(topic.name):
             continue

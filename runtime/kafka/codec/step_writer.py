@@ -14,13 +14,16 @@ from dataclasses import fields
 from functools import cache
 from typing import Any, NamedTuple
 
-from ....actors.steps import Steps
+from ....actors.steps import Steps, pieces
 from ...common.shared_bytes import SharedBytes
 from ...log.format.varint import encode_unsigned
 from .kio import kio
 
 ITEMS_PER_STEP = 8
 """Entities without arrays that are written in one step: each takes kio about 20 us."""
+
+VALUES_PER_STEP = 64
+"""Numbers or strings that are written in one step."""
 
 JOINED_BYTES = 256 * 1024
 """A response up to this size is joined. A larger one stays in parts of at least PART_BYTES, to save a copy."""
@@ -129,7 +132,9 @@ def _write_entity(buffer: PartsBuffer, entity: Any) -> Steps[None]:
     writer = _entity_writer(entity_type)
     for field in writer.fields:
         value = getattr(entity, field.name)
-        if field.item_type is None or not value:
+        if field.item_type is None and type(value) is tuple and len(value) > VALUES_PER_STEP:
+            yield from _write_values(buffer, field, value, writer.is_flexible)
+        elif field.item_type is None or not value:
             field.write(buffer, value)
         else:
             yield from _write_items(buffer, _entity_writer(field.item_type), value)
@@ -154,7 +159,22 @@ def _write_items(buffer: PartsBuffer, writer: EntityWriter, items: Iterable[Any]
         if count % ITEMS_PER_STEP == 0:
             buffer.limit_part()
             yield
-    buffer.set_count(count_part, encode_unsigned(count + 1) if writer.is_flexible else count.to_bytes(4, "big"))
+    buffer.set_count(count_part, _count(count, writer.is_flexible))
+
+
+def _write_values(buffer: PartsBuffer, field: FieldWriter, values: tuple[Any, ...], is_flexible: bool) -> Steps[None]:
+    """An array of numbers or strings. kio writes pieces of it, whose counts are left out."""
+    buffer.write(_count(len(values), is_flexible))
+    for piece in pieces(values, VALUES_PER_STEP):
+        written = io.BytesIO()
+        field.write(written, piece)
+        buffer.write(written.getvalue()[len(_count(len(piece), is_flexible)) :])
+        buffer.limit_part()
+        yield
+
+
+def _count(count: int, is_flexible: bool) -> bytes:
+    return encode_unsigned(count + 1) if is_flexible else count.to_bytes(4, "big")
 
 
 def _write_tagged_fields(buffer: PartsBuffer, writer: EntityWriter, entity: Any) -> None:
