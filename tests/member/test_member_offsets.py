@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
@@ -15,8 +16,11 @@ import pytest
 import callboard
 from callboard.runtime.embed.thread import ThreadCoordinator
 
-# kafka-python loads its own resources by a deprecated API.
-pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning")
+# kafka-python loads its own resources by a deprecated API, and may leave a socket to the collection of garbage.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
 
 TOPIC = "letters"
 LETTERS = [b"a", b"b", b"c", b"d", b"e", b"f"]
@@ -53,6 +57,8 @@ def consume_with_kafka_python(bootstrap: str, group: str, count: int) -> list[by
             letters += [record.value for record in records]
     consumer.commit()
     consumer.close()
+    del consumer
+    gc.collect()  # here, and not in another test
     return letters
 
 
