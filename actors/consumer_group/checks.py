@@ -63,6 +63,7 @@ def check_size(state: GroupState, member_id: str, max_size: int) -> None:
         raise CoordinatorError(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
             f"The consumer group has reached its maximum capacity of {max_size} members.",
+            limit="group_consumer_max_size",
         )
 
 

@@ -13,6 +13,7 @@ CONNECTIONS = "connections"
 
 LIMITS = (
     CONNECTIONS,
+    "group_consumer_max_size",
     "group_max_member_protocols",
     "group_max_pending_members",
     "group_max_size",

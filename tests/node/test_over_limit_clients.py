@@ -136,6 +136,26 @@ async def join_twice_into_g(harness: NodeHarness) -> None:
     await (await harness.connect()).ask("join_group", 5, **join_values("g"))
 
 
+async def join_consumer_group(harness: NodeHarness) -> None:
+    values: dict[str, Plain] = {
+        "group_id": "c",
+        "member_id": "",
+        "member_epoch": 0,
+        "instance_id": None,
+        "rack_id": None,
+        "rebalance_timeout": 60_000,
+        "subscribed_topic_names": ["t"],
+        "server_assignor": None,
+        "topic_partitions": [],
+    }
+    await (await harness.connect()).ask("consumer_group_heartbeat", 0, **values)
+
+
+async def join_full_consumer_group(harness: NodeHarness) -> None:
+    for _ in range(2):
+        await join_consumer_group(harness)
+
+
 async def new_transactional_id(harness: NodeHarness) -> None:
     await (await harness.connect()).ask("init_producer_id", 4, transactional_id="new", **PRODUCER)
 
@@ -181,6 +201,8 @@ CASES = [
     Case("group_max_member_protocols", 1, join_with_protocols, "join_group version 5"),
     Case("group_max_pending_members", 1, join_twice, "join_group version 5"),
     Case("group_max_size", 1, join_full_group, "join_group version 5"),
+    Case("group_consumer_max_size", 1, join_full_consumer_group, "consumer_group_heartbeat version 0"),
+    Case(MEMORY, GIB, when_full(join_consumer_group), "consumer_group_heartbeat version 0"),
     Case("max_partitions", 4, create_topics, "create_topics version 7"),
     Case("max_partitions", 4, create_topic_by_metadata, "metadata version 4"),
     Case("max_partitions", 4, add_partitions, "create_partitions version 3"),
