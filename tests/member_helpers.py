@@ -80,6 +80,11 @@ async def wait_until(condition: Callable[[], bool], step_s: float = 0.01) -> Non
 Answer = Callable[[Any], Any]
 
 
+def topic_id_of(topic: str) -> bytes:
+    """The id of a topic at a scripted coordinator."""
+    return topic.encode().ljust(16)
+
+
 class ScriptedConnector:
     """A connector to a scripted coordinator with one member, the leader.
 
@@ -96,6 +101,7 @@ class ScriptedConnector:
         self.next_answers: dict[type, list[Any]] = {}
         self.generation = 1
         self.next_offset = -1
+        self.session_ms = 10_000
         self._assignments: Mapping[str, bytes] = {}
         self._protocol = ""
 
@@ -118,6 +124,12 @@ class ScriptedConnector:
 
     async def partitions(self, topics: Iterable[str]) -> dict[str, int]:
         return {topic: self.topics[topic] for topic in topics if topic in self.topics}
+
+    async def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
+        return {topic: topic_id_of(topic) for topic in topics if topic in self.topics}
+
+    async def consumer_session_timeout_ms(self, group_id: str) -> int:
+        return self.session_ms
 
     async def answer(self, message: GroupRequest) -> Any:
         self.requests.append(message)
@@ -224,6 +236,14 @@ class CutConnector:
     async def partitions(self, topics: Iterable[str]) -> dict[str, int]:
         counts: dict[str, int] = await self._inner.partitions(topics)
         return counts
+
+    async def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
+        ids: dict[str, bytes] = await self._inner.topic_ids(topics)
+        return ids
+
+    async def consumer_session_timeout_ms(self, group_id: str) -> int:
+        session_ms: int = await self._inner.consumer_session_timeout_ms(group_id)
+        return session_ms
 
 
 class CutChannel:

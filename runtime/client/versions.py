@@ -23,7 +23,7 @@ class VersionRange(NamedTuple):
 APIS: Mapping[str, VersionRange] = {
     "list_offsets": VersionRange(2, 1, 7),
     "metadata": VersionRange(3, 4, 12),
-    "offset_commit": VersionRange(8, 2, 8),
+    "offset_commit": VersionRange(8, 2, 9),
     "offset_fetch": VersionRange(9, 2, 7),
     "find_coordinator": VersionRange(10, 0, 3),
     "join_group": VersionRange(11, 2, 9),
@@ -42,6 +42,7 @@ APIS: Mapping[str, VersionRange] = {
     "delete_groups": VersionRange(42, 0, 2),
     "incremental_alter_configs": VersionRange(44, 0, 1),
     "offset_delete": VersionRange(47, 0, 0),
+    "consumer_group_heartbeat": VersionRange(68, 1, 1),
 }
 """By kio's name of the API."""
 

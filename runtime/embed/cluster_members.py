@@ -18,7 +18,7 @@ from ..client.reaching import connect_to_any
 from ..member.channel import Channel
 from ..member.group_channel import GroupChannel
 from ..member.local import LocalConnector
-from ..member.tcp import TcpChannel, ensure_topics, find_partitions
+from ..member.tcp import TcpChannel, ensure_topics, find_partitions, find_session_timeout_ms, find_topic_ids
 from .group_owners import GroupOwner, GroupOwners
 
 CLIENT_ID = "callboard-topics"
@@ -90,6 +90,24 @@ class ClusterConnector:
         connection = await self._connect_to_any()
         try:
             return await find_partitions(connection, topics)
+        finally:
+            connection.close()
+
+    async def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
+        if self.local is not None:
+            return await self.local.topic_ids(topics)
+        connection = await self._connect_to_any()
+        try:
+            return await find_topic_ids(connection, topics)
+        finally:
+            connection.close()
+
+    async def consumer_session_timeout_ms(self, group_id: str) -> int:
+        if self.local is not None:
+            return await self.local.consumer_session_timeout_ms(group_id)
+        connection = await self._connect_to_any()
+        try:
+            return await find_session_timeout_ms(connection, group_id)
         finally:
             connection.close()
 

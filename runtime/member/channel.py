@@ -48,3 +48,9 @@ class Connector(Protocol):
 
         Raises ChannelLost if the coordinator cannot be reached.
         """
+
+    async def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
+        """The ids of topics by name; unknown topics are left out. Raises ChannelLost."""
+
+    async def consumer_session_timeout_ms(self, group_id: str) -> int:
+        """The session timeout of a group of the consumer protocol. Raises ChannelLost and CoordinatorError."""

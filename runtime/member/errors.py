@@ -5,6 +5,11 @@ from __future__ import annotations
 from ...actors.callboard_error import CallboardError
 from ...actors.errors import ErrorCode
 
+FENCED = (
+    "another process has joined with instance_id={!r}, and this member of group {!r} must stop; give each process an "
+    "instance_id of its own"
+)
+
 
 class MemberError(CallboardError):
     """A member cannot be part of its group. ``code``: the coordinator's error code, if there was one."""

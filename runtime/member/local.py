@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
+from ...actors.consumer_group.decision_environment import OwnSettings
+from ...actors.consumer_group.messages import ConsumerHeartbeat
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.messages import GroupRequest, JoinGroup
 from ..disk.group_commit import outcome_of
@@ -56,6 +58,15 @@ class LocalConnector:
         topics_by_name = ((name, catalogue.get(name)) for name in topics)
         return {name: len(topic.partitions) for name, topic in topics_by_name if topic is not None}
 
+    async def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
+        catalogue = self._running_node().topics
+        topics_by_name = ((name, catalogue.get(name)) for name in topics)
+        return {name: topic.topic_id.bytes for name, topic in topics_by_name if topic is not None}
+
+    async def consumer_session_timeout_ms(self, group_id: str) -> int:
+        services = self._running_node().services
+        return OwnSettings(group_id, services.settings, services.configs.groups.effective).session_timeout_ms
+
     def _running_node(self) -> Node:
         if self._loop is not None and asyncio.get_running_loop() is not self._loop:
             raise RuntimeError(
@@ -83,7 +94,7 @@ class LocalChannel:
     def ask(self, message: GroupRequest) -> asyncio.Future[Any]:
         if self._is_closed:
             raise ChannelLost("the channel is closed")
-        if type(message) is JoinGroup:
+        if isinstance(message, JoinGroup | ConsumerHeartbeat):
             message = message._replace(client_host=self._origin.client_host)
         answer: asyncio.Future[Any] = self._loop.create_future()
         slot = _ReplySlot(answer, self._pending)

@@ -6,30 +6,30 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
-from random import Random
+from random import Random, SystemRandom
 from types import TracebackType
 from typing import Any, Self, Unpack
 
 from ..engine.clock import boottime_s
 from .channel import Connector
 from .errors import HasLeft
-from .membership import Membership
 from .offset_commit import commit_offset
 from .options import MemberArguments, make_options
+from .protocols import find_protocol
 from .resources import check_text, evaluate_resources
 from .shards import Assignment, CommitResult, Shard
 
 log = logging.getLogger("callboard.member")
 
-_RANDOM = Random()
-"""For the jitter of retries and first heartbeats."""
+_RANDOM = SystemRandom()
+"""For jitter, and for member ids, which must differ between processes that were forked."""
 
 
 class Member:
     """A member of ``group``: ``async with`` joins, its end releases the shards and leaves.
 
     ``options`` are those of ``MemberOptions``; a bad one raises ValueError. A member is entered once, on one event
-    loop. ``assignments`` and ``run`` raise the errors of its background tasks. ``random``: for jitter.
+    loop. ``assignments`` and ``run`` raise the errors of its background tasks. ``random``: for jitter and member ids.
     ``clock_s``: for the lease; must advance while the machine is suspended, and may be read in any thread.
     """
 
@@ -46,7 +46,8 @@ class Member:
             raise ValueError(f"group {group!r}: expected a name that is not empty, as in 'resize-images'")
         check_text("group", group)
         self._options = make_options(options)
-        self._membership = Membership(connector, group, self._options, self, random or _RANDOM, clock_s)
+        make_membership = find_protocol(self._options.protocol)
+        self._membership = make_membership(connector, group, self._options, self, random or _RANDOM, clock_s)
         self._refresher: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
         self._is_entered = False
@@ -57,17 +58,17 @@ class Member:
 
     @property
     def member_id(self) -> str:
-        """The id that the coordinator assigned; empty before the first join."""
+        """The id that the coordinator assigned, empty before the first join; in the consumer protocol its own id."""
         return self._membership.identity[0]
 
     @property
     def generation(self) -> int:
-        """The generation of this member, -1 for none."""
+        """The generation of this member, or its epoch in the consumer protocol; -1 for none."""
         return self._membership.identity[1]
 
     @property
     def is_leader(self) -> bool:
-        """Whether this member computed the last assignment."""
+        """Whether this member computed the last assignment. In the consumer protocol the coordinator does."""
         return self._membership.is_leader
 
     @property

@@ -6,12 +6,15 @@ import asyncio
 import logging
 from typing import Any
 
+from ...actors.consumer_group.messages import ConsumerHeartbeat
 from ...actors.messages import Joined, JoinGroup, LeaveGroup, Synced, SyncGroup
 from .channel import ChannelLost, Connector
 from .member_log import MemberLog
 from .reconnecting_channel import ReconnectingChannel
 
 log = logging.getLogger("callboard.member")
+
+CLIENT_ID = "callboard"
 
 LEAVE_TIMEOUT_S = 5.0
 """For LeaveGroup. Without its answer the session expires by itself."""
@@ -48,16 +51,15 @@ class MemberChannels:
         answer: Synced | None = await self._ask(request)
         return answer
 
-    async def send_leave(self, request: LeaveGroup) -> None:
-        """Send LeaveGroup and await its answer. Without one the session will expire."""
+    async def send_leave(self, request: LeaveGroup | ConsumerHeartbeat, member_id: str) -> None:
+        """Send a request to leave and await its answer. Without one the session will expire."""
         # On the join channel it would wait behind a pending JoinGroup.
-        channel = self.main if self.is_joining else self.join
+        channel = self.join if isinstance(request, LeaveGroup) and not self.is_joining else self.main
         try:
             async with asyncio.timeout(LEAVE_TIMEOUT_S):
                 await _ask_with_retry(channel, request)
         except (ChannelLost, TimeoutError) as error:
-            member_id = request.members[0].member_id
-            log.info("LeaveGroup of member %r failed: %r; its session will expire", member_id, error)
+            log.info("member %r could not leave: %r; its session will expire", member_id, error)
 
     def drop(self) -> None:
         """Close both. Pending requests raise ChannelLost."""
@@ -77,7 +79,7 @@ class MemberChannels:
         return answer
 
 
-async def _ask_with_retry(channel: ReconnectingChannel, request: LeaveGroup) -> None:
+async def _ask_with_retry(channel: ReconnectingChannel, request: LeaveGroup | ConsumerHeartbeat) -> None:
     """Retry once: a channel that was idle for long may have been lost unnoticed."""
     try:
         await channel.ask(request)

@@ -17,10 +17,11 @@ from ...actors.assignors.consumer_protocol import read_assignment
 from ...actors.errors import ErrorCode
 from ...actors.messages import Heartbeat, Joined, JoinGroup, LeaveGroup, LeavingMember, SyncGroup
 from .channel import ChannelLost, Connector
-from .errors import Fenced, HasLeft, MemberError, refusal_message
+from .errors import FENCED, Fenced, HasLeft, MemberError, refusal_message
+from .group_membership import Identity
 from .lease import NEVER, Lease
 from .lease_timer import LeaseTimer
-from .member_channels import MemberChannels
+from .member_channels import CLIENT_ID, MemberChannels
 from .member_log import MemberLog
 from .member_tasks import MemberTasks
 from .offset_fetch import fetch_committed_offsets
@@ -35,18 +36,8 @@ from .static_return import are_assigned
 
 log = logging.getLogger("callboard.member")
 
-CLIENT_ID = "callboard"
-
 CONSUMER = "consumer"
 """The protocol type of Kafka's consumers, so that members and consumers can share a group."""
-
-FENCED = (
-    "another process has joined with instance_id={!r}, and this member of group {!r} must stop; give each process an "
-    "instance_id of its own"
-)
-
-Identity = tuple[str, int]
-"""A member id and a generation."""
 
 NO_IDENTITY: Identity = ("", -1)
 
@@ -108,7 +99,7 @@ class Membership:
         if not member_id or self.options.instance_id is not None:
             return
         await self.channels.send_leave(
-            LeaveGroup(self.group_id, (LeavingMember(member_id, None, "the member was closed"),))
+            LeaveGroup(self.group_id, (LeavingMember(member_id, None, "the member was closed"),)), member_id
         )
 
     def _disconnect(self) -> None:
@@ -179,7 +170,7 @@ class Membership:
             group_instance_id=options.instance_id,
             client_id=self.channels.client_id,
             client_host="",
-            session_timeout_ms=options.session_timeout_ms,
+            session_timeout_ms=options.session_ms(),
             rebalance_timeout_ms=options.rebalance_timeout_ms,
             protocol_type=CONSUMER,
             protocols=self._subscription.protocols(self.owned.shards),

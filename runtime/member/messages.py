@@ -7,7 +7,10 @@ from datetime import timedelta
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
+from uuid import UUID
 
+from ...actors.consumer_group.messages import ConsumerHeartbeat, ConsumerHeartbeatReply
+from ...actors.consumer_group.records import Partition
 from ...actors.errors import ErrorCode
 from ...actors.messages import (
     Committed,
@@ -106,6 +109,45 @@ def _heartbeat(request: Heartbeat) -> dict[str, Any]:
 
 def _heartbeat_reply(_request: Heartbeat, response: Any) -> ErrorCode:
     return error_of(response.error_code)
+
+
+def _consumer_heartbeat(request: ConsumerHeartbeat) -> dict[str, Any]:
+    owned = request.owned
+    return {
+        "group_id": request.group_id,
+        "member_id": request.member_id,
+        "member_epoch": request.member_epoch,
+        "instance_id": request.instance_id,
+        "rack_id": request.rack_id,
+        "rebalance_timeout": timedelta(milliseconds=request.rebalance_timeout_ms),
+        "subscribed_topic_names": request.topics,
+        "subscribed_topic_regex": request.regex,
+        "server_assignor": request.server_assignor,
+        "topic_partitions": None if owned is None else _rows_by_topic_id(owned),
+    }
+
+
+def _rows_by_topic_id(partitions: Iterable[Partition]) -> list[dict[str, Any]]:
+    numbers: dict[bytes, list[int]] = {}
+    for topic_id, number in partitions:
+        numbers.setdefault(topic_id, []).append(number)
+    return [{"topic_id": UUID(bytes=topic_id), "partitions": listed} for topic_id, listed in numbers.items()]
+
+
+def _consumer_heartbeat_reply(_request: ConsumerHeartbeat, response: Any) -> ConsumerHeartbeatReply:
+    return ConsumerHeartbeatReply(
+        error_of(response.error_code),
+        response.error_message,
+        response.member_id,
+        response.member_epoch,
+        response.heartbeat_interval // timedelta(milliseconds=1),
+        None if response.assignment is None else _assigned(response.assignment),
+    )
+
+
+def _assigned(assignment: Any) -> tuple[Partition, ...]:
+    rows = assignment.topic_partitions
+    return tuple((topic.topic_id.bytes, number) for topic in rows for number in topic.partitions)
 
 
 def _leave(request: LeaveGroup) -> dict[str, Any]:
@@ -244,6 +286,7 @@ TRANSLATIONS: Mapping[type, Translation] = {
     JoinGroup: Translation("join_group", _join, _joined),
     SyncGroup: Translation("sync_group", _sync, _synced),
     Heartbeat: Translation("heartbeat", _heartbeat, _heartbeat_reply),
+    ConsumerHeartbeat: Translation("consumer_group_heartbeat", _consumer_heartbeat, _consumer_heartbeat_reply),
     LeaveGroup: Translation("leave_group", _leave, _left),
     OffsetCommit: Translation("offset_commit", _commit, _committed),
     DescribeGroup: Translation("describe_groups", _describe, _described),

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...actors.errors import NO_ERROR
 from ...actors.messages import Commit, Committed, OffsetCommit
 from .channel import ChannelLost
 from .errors import CommitRefused, ShardLost, refusal_message
+from .group_membership import GroupMembership
 from .reactions import Reaction, RequestKind, reaction_to
 from .reconnecting_channel import Backoff
 from .resources import check_text
 from .shards import CommitResult, Shard
 
-if TYPE_CHECKING:
-    from .membership import Membership
-
 OFFSET_MAX = 2**63 - 1
 NO_LEADER_EPOCH = -1
 
 
-async def commit_offset(membership: Membership, shard: Shard, next_offset: int, note: str) -> CommitResult:
+async def commit_offset(membership: GroupMembership, shard: Shard, next_offset: int, note: str) -> CommitResult:
     """See ``Shard.commit``."""
     _check_arguments(next_offset, note)
     own_commit = sent = shard.latest_commit = shard.latest_commit[0] + 1, next_offset, note

@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from random import Random
-from typing import Protocol
 
 from ...actors.errors import ErrorCode
 from ...actors.messages import Fetched, FetchedOffset, OffsetFetch
 from .channel import ChannelLost
 from .errors import MemberError, refusal_message
-from .member_channels import MemberChannels
+from .group_membership import GroupMembership
 from .reactions import Reaction, RequestKind, reaction_to
 from .reconnecting_channel import Backoff
 from .shards import Shard
-
-
-class GroupMembership(Protocol):
-    """The part of ``Membership`` that a fetch needs. membership.py imports this module."""
-
-    group_id: str
-    identity: tuple[str, int]
-    channels: MemberChannels
-    random: Random
-
-    @property
-    def needs_rejoin(self) -> bool: ...
-
-    def react(self, reaction: Reaction, identity: tuple[str, int], error: ErrorCode, request: str) -> None: ...
 
 
 async def fetch_committed_offsets(membership: GroupMembership, shards: Sequence[Shard]) -> bool:

@@ -1,4 +1,4 @@
-"""A member's reaction to each answer, as a table: the client's side of the classic protocol. Pure.
+"""A member's reaction to each answer, as a table: the client's side of both protocols. Pure.
 
 Source: Kafka's client (AbstractCoordinator, ConsumerCoordinator of 4.x). One difference: a member drops its shards as
 soon as it cannot be sure that it still owns them.
@@ -13,6 +13,8 @@ from ...actors.errors import ErrorCode
 
 
 class RequestKind(Enum):
+    CONSUMER_JOIN = auto()  # the heartbeat of the consumer protocol that joins
+    CONSUMER_HEARTBEAT = auto()
     JOIN = auto()
     SYNC = auto()
     HEARTBEAT = auto()
@@ -57,7 +59,25 @@ REACTIONS: Mapping[RequestKind, Mapping[ErrorCode, Reaction]] = {
     RequestKind.JOIN: {**_MEMBERSHIP, E.MEMBER_ID_REQUIRED: Reaction.RETRY_WITH_ID},
     RequestKind.SYNC: _MEMBERSHIP,
     RequestKind.HEARTBEAT: _MEMBERSHIP,
-    RequestKind.COMMIT: {**_MEMBERSHIP, E.UNKNOWN_SERVER_ERROR: Reaction.FAIL},
+    RequestKind.COMMIT: {
+        **_MEMBERSHIP,
+        E.UNKNOWN_SERVER_ERROR: Reaction.FAIL,
+        E.GROUP_ID_NOT_FOUND: Reaction.JOIN_AS_NEW,
+        E.STALE_MEMBER_EPOCH: Reaction.RETRY,  # the next heartbeat brings the newer epoch
+    },
+    RequestKind.CONSUMER_JOIN: {
+        **_COORDINATOR,
+        E.FENCED_INSTANCE_ID: Reaction.FENCED,
+        E.FENCED_MEMBER_EPOCH: Reaction.RETRY,
+        E.UNRELEASED_INSTANCE_ID: Reaction.RETRY,  # a process that was killed has this instance id for its session
+    },
+    RequestKind.CONSUMER_HEARTBEAT: {
+        **_COORDINATOR,
+        E.FENCED_MEMBER_EPOCH: Reaction.LOSE_SHARDS,
+        E.UNKNOWN_MEMBER_ID: Reaction.LOSE_SHARDS,
+        E.GROUP_ID_NOT_FOUND: Reaction.LOSE_SHARDS,
+        E.FENCED_INSTANCE_ID: Reaction.FENCED,
+    },
     RequestKind.FETCH: {**_COORDINATOR, E.UNSTABLE_OFFSET_COMMIT: Reaction.RETRY},
 }
 

@@ -4,78 +4,43 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable
-from random import Random
 
 from ...actors.assignors.base import MemberState
-from ...actors.errors import CoordinatorError
 from ...actors.messages import Joined, Protocol
 from .channel import ChannelLost, Connector
-from .errors import MemberError
 from .leader import GroupSubscriptions, make_protocol, protocol_name
 from .options import MemberOptions
-from .reconnecting_channel import Backoff
 from .resources import ResourceSet, named_topics
 from .shards import TopicPartition
+from .subscribed_resources import SubscribedResources
 
 log = logging.getLogger("callboard.member")
 
 
-class ResourceSubscription:
-    """The resources that a member subscribes to.
+class ResourceSubscription(SubscribedResources):
+    """The resources of a member of the classic protocol.
 
     ``last_assignment``: the partitions that the member was assigned last, and their generation. ``claimed``: those that
     the last JoinGroup said it owned; with a cooperative assignor the leader assigns them to nobody else.
     """
 
     def __init__(self, connector: Connector, group_id: str, options: MemberOptions) -> None:
-        self.resources = ResourceSet({}, {})
+        super().__init__(connector, group_id)
         self.last_assignment: tuple[tuple[TopicPartition, ...], int] = (), -1
         self.claimed: tuple[TopicPartition, ...] = ()
-        self._connector = connector
-        self._group_id = group_id
         self._weight = options.weight
         self._assignors = options.assignors()
         self._is_cooperative = all(assignor.is_cooperative for assignor in self._assignors)
         self._is_static = options.instance_id is not None
         self._has_names = False
-        self._named_shards: dict[str, tuple[str, str]] = {}
-
-    async def create_topics(self, resources: ResourceSet, random: Random) -> None:
-        """Create the topics that the current resources do not have, with retries until a coordinator is reached."""
-        before = self.resources.topics()
-        new = {topic: number for topic, number in resources.topics().items() if before.get(topic) != number}
-        backoff = Backoff(random)
-        while new:
-            try:
-                await self._connector.ensure_topics(new)
-                break
-            except ChannelLost as error:
-                level = logging.DEBUG if backoff.has_waited else logging.INFO  # once for an outage
-                log.log(level, "the topics of group %r cannot be created yet: %s; retrying", self._group_id, error)
-                await backoff.wait()
-            except CoordinatorError as error:
-                raise MemberError(
-                    f"the topics of group {self._group_id!r} cannot be created: {error}; choose other names", error.code
-                ) from error
 
     def replace_resources(self, resources: ResourceSet, is_leader: bool) -> bool:
         """Subscribe to these resources. Whether the member must rejoin, so that they are assigned."""
         old = self.resources
-        self.resources, self._named_shards = resources, resources.named_shards()
+        self.subscribe(resources)
         self._has_names = self._has_names or bool(resources.names)
         has_other_topics = resources.names != old.names or set(resources.numbers) != set(old.numbers)
         return has_other_topics or (is_leader and resources.numbers != old.numbers)  # the leader's numbers are used
-
-    def find_shard(self, partition: TopicPartition) -> tuple[str, int | str] | None:
-        """The resource of a partition, and the shard's number or name; None if the member has no such resource.
-
-        Any number of a numbered resource is found, because the leader's numbers are used: it may have seen new shards
-        before this member.
-        """
-        topic, number = partition
-        if number == 0 and topic in self._named_shards:
-            return self._named_shards[topic]
-        return partition if topic in self.resources.numbers else None
 
     def partitions_to_revoke(self, owned: Iterable[TopicPartition]) -> list[TopicPartition]:
         """What a joining member must not own: all shards, or with a cooperative assignor the unwanted ones."""

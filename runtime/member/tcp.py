@@ -18,6 +18,11 @@ from .group_channel import GroupChannel
 from .messages import TRANSLATIONS, error_of
 
 SERVER_DEFAULT = -1  # replication factor
+BROKER_RESOURCE, GROUP_RESOURCE = 4, 32
+SESSION_TIMEOUT_SETTINGS = {
+    BROKER_RESOURCE: "group.consumer.session.timeout.ms",
+    GROUP_RESOURCE: "consumer.session.timeout.ms",
+}
 LEARNED_AGAIN_S = 30.0
 """How old the list of the cluster's servers may be when another connection is opened."""
 
@@ -86,6 +91,20 @@ class TcpConnector:
         finally:
             connection.close()
 
+    async def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
+        connection = await self.connect_to_any("callboard-topics")
+        try:
+            return await find_topic_ids(connection, topics)
+        finally:
+            connection.close()
+
+    async def consumer_session_timeout_ms(self, group_id: str) -> int:
+        connection = await self.connect_to_any("callboard-topics")
+        try:
+            return await find_session_timeout_ms(connection, group_id)
+        finally:
+            connection.close()
+
 
 class TcpChannel:
     """``Channel``: a connection to the coordinator."""
@@ -116,6 +135,40 @@ async def find_partitions(connection: Connection, topics: Iterable[str]) -> dict
         return {}
     response = await ask_metadata(connection, names)
     return {topic.name: len(topic.partitions) for topic in response.topics if topic.error_code == ErrorCode.NONE}
+
+
+async def find_topic_ids(connection: Connection, topics: Iterable[str]) -> dict[str, bytes]:
+    """See ``Connector.topic_ids``."""
+    response = await ask_metadata(connection, list(topics))
+    return {topic.name: topic.topic_id.bytes for topic in response.topics if topic.error_code == ErrorCode.NONE}
+
+
+async def find_session_timeout_ms(connection: Connection, group_id: str) -> int:
+    """See ``Connector.consumer_session_timeout_ms``. Kafka has it as a setting of the group, else of the broker.
+
+    A broker describes itself only, and its address need not tell which one it is.
+    """
+    brokers = (await ask_metadata(connection, [])).brokers
+    resources = [_timeout_setting(GROUP_RESOURCE, group_id)]
+    resources += [_timeout_setting(BROKER_RESOURCE, str(broker.node_id)) for broker in brokers]
+    values = {"resources": resources, "include_synonyms": False, "include_documentation": False}
+    response = await connection.ask_in_time("describe_configs", values)
+    found = {
+        result.resource_type: int(config.value)
+        for result in response.results
+        for config in result.configs
+        if config.value and config.name == SESSION_TIMEOUT_SETTINGS[result.resource_type]
+    }
+    if not found:
+        errors = [result.error_code for result in response.results if result.error_code]
+        error = error_of(next(iter(errors), ErrorCode.UNSUPPORTED_VERSION))
+        raise CoordinatorError(error, f"DescribeConfigs is answered {error.name}")
+    return found.get(GROUP_RESOURCE) or found[BROKER_RESOURCE]
+
+
+def _timeout_setting(resource_type: int, name: str) -> dict[str, Any]:
+    keys = [SESSION_TIMEOUT_SETTINGS[resource_type]]
+    return {"resource_type": resource_type, "resource_name": name, "configuration_keys": keys}
 
 
 async def create_topics(

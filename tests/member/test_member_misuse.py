@@ -219,8 +219,13 @@ async def test_run_with_a_handler_that_is_no_coroutine_function_raises_type_erro
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"assignor": None}, "at least one"),
+        ({"assignor": []}, "at least one"),
         ({"assignor": [3]}, "at least one"),
+        ({"protocol": "consume"}, "did you mean 'consumer'"),
+        ({"protocol": None}, "expected one of classic, consumer"),
+        ({"protocol": "consumer", "assignor": ["range"]}, "the name of an assignor of the coordinator"),
+        ({"protocol": "consumer", "weight": 2}, "its members have no weights"),
+        ({"protocol": "consumer", "session_timeout_ms": 10_000}, "group_consumer_session_timeout_ms"),
         ({"instance_id": 5}, "1 to 249 characters"),
         ({"client_id": 5}, "client_id 5: expected a string"),
         ({"client_id": "\ud800"}, "surrogate"),

@@ -1,8 +1,10 @@
 """Checks the events of groups (``actors/group/events.py``), against each other and against the answers.
 
-Members are added once and removed once. A generation begins when the join phase ends, and is one higher than that
-before. Only a group with members is CompletingRebalance or Stable, only one without is Empty. A member that has left
-with an answer without an error was removed, and an answered generation has begun.
+Members are added once and removed once. A member that has left with an answer without an error was removed.
+
+In groups of the classic protocol a generation begins when the join phase ends, and is one higher than that before. Only
+a group with members is CompletingRebalance or Stable, only one without is Empty. An answered generation has begun. In
+groups of the consumer protocol the epoch never falls.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ....actors.base import ActorRef
+from ....actors.consumer_group.messages import ConsumerHeartbeat
 from ....actors.errors import ErrorCode
 from ....actors.group.actor import GroupActor
 from ....actors.group.classic import ClassicGroup
@@ -48,24 +51,42 @@ class GroupEventChecker(Listener):
         self.checked = 0
         self._fail = fail
         self._groups: defaultdict[str, EventGroup] = defaultdict(EventGroup)
+        self._consumer_groups: set[str] = set()
 
     def coordinator_starts(self) -> None:
         self._groups.clear()
 
+    def sent(self, exchange: Exchange) -> None:
+        if isinstance(exchange.message, ConsumerHeartbeat):
+            self._consumer_groups.add(exchange.message.group_id)
+
     def group_changed(self, group_id: str, event: GroupEvent) -> None:
         self.checked += 1
+        is_state = event.kind is Kind.STATE_CHANGED
         group = self._groups[group_id]
+        if not is_state and (event.member_id in group.members) is (event.kind is Kind.MEMBER_ADDED):
+            self._fail(f"{group_id!r}: {event}, with members {sorted(group.members)}")
+        if group_id in self._consumer_groups:
+            self._check_epoch(group_id, group, event)
+        else:
+            self._check_classic(group_id, group, event)
+        self._apply(group_id, event)
+
+    def _check_epoch(self, group_id: str, group: EventGroup, event: GroupEvent) -> None:
+        if group.generation is not None and event.generation < group.generation:
+            self._fail(f"{group_id!r}: {event} after epoch {group.generation}")
+
+    def _check_classic(self, group_id: str, group: EventGroup, event: GroupEvent) -> None:
         expected = group.generation
         if event.kind is Kind.STATE_CHANGED:
             if event.state not in NEXT_STATES[group.state]:
                 self._fail(f"{group_id!r}: {event} after {group.state or 'the start'}")
             expected = None if expected is None else expected + (event.state in BEGIN_A_GENERATION)
             group.state = event.state
-        elif (event.member_id in group.members) is (event.kind is Kind.MEMBER_ADDED):
-            self._fail(f"{group_id!r}: {event}, with members {sorted(group.members)}")
+            if event.state not in (PREPARING, DEAD) and bool(group.members) is (event.state == EMPTY):
+                self._fail(f"{group_id!r}: {event}, with members {sorted(group.members)}")
         if expected is not None and event.generation != expected:
             self._fail(f"{group_id!r}: {event}, expected generation {expected}")
-        self._apply(group_id, event)
 
     def _apply(self, group_id: str, event: GroupEvent) -> None:
         group = self._groups[group_id]
@@ -76,8 +97,6 @@ class GroupEventChecker(Listener):
             group.members.discard(event.member_id)
         elif event.state == DEAD:
             del self._groups[group_id]
-        elif event.state != PREPARING and bool(group.members) is (event.state == EMPTY):
-            self._fail(f"{group_id!r}: {event}, with members {sorted(group.members)}")
 
     def answered(self, exchange: Exchange) -> None:
         message, answer = exchange.message, exchange.answer

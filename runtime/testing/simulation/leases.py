@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from ....actors.consumer_group.messages import ConsumerHeartbeat
 from ....actors.group.events import GroupEvent, Kind, Reason
 from ....actors.messages import Heartbeat
 from ...member.lease import LeaseTimeouts
@@ -41,7 +42,9 @@ class LeaseChecker(Listener):
 
     def answered(self, exchange: Exchange) -> None:
         message: Any = exchange.message
-        if isinstance(message, Heartbeat) and exchange.answer in RENEWING:
+        if (isinstance(message, Heartbeat) and exchange.answer in RENEWING) or (
+            isinstance(message, ConsumerHeartbeat) and not exchange.answer.error
+        ):
             self._renewed_s[exchange.process, message.group_id] = self._now_s()
 
     def sent(self, exchange: Exchange) -> None:

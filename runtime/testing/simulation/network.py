@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
+from ....actors.consumer_group.messages import ConsumerHeartbeat
 from ....actors.error_reply import error_reply
 from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.messages import Heartbeat, OffsetCommit
@@ -32,7 +33,7 @@ DELAY_MS = (0.05, 0.5, 3.0)
 SLOW_MS = 400.0  # added for a slow host
 CONNECT_TIMEOUT_S = 5.0
 CONNECT_RETRY_S = 0.25  # between two checks whether a host is reachable again
-OVERLAPPING = (Heartbeat, OffsetCommit)
+OVERLAPPING = (Heartbeat, ConsumerHeartbeat, OffsetCommit)
 
 
 class NetworkServer(Protocol):
@@ -48,6 +49,10 @@ class NetworkServer(Protocol):
         """Raises ChannelLost if the coordinator dies during the request, CoordinatorError if it refuses."""
 
     def partitions(self, topics: Iterable[str]) -> dict[str, int]: ...
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]: ...
+
+    def consumer_session_timeout_ms(self, group_id: str) -> int: ...
 
 
 class Host:
@@ -148,6 +153,12 @@ class SimulatedConnector:
 
     async def partitions(self, topics: Iterable[str]) -> dict[str, int]:
         return (await self._connect_to_server()).partitions(topics)
+
+    async def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
+        return (await self._connect_to_server()).topic_ids(topics)
+
+    async def consumer_session_timeout_ms(self, group_id: str) -> int:
+        return (await self._connect_to_server()).consumer_session_timeout_ms(group_id)
 
     async def _connect_to_server(self) -> NetworkServer:
         network, loop = self._network, self._network.loop

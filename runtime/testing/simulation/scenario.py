@@ -19,7 +19,7 @@ from ....actors.errors import ErrorCode
 from ....actors.messages import OffsetFetch
 from ...member.channel import ChannelLost
 from ...member.member import Member
-from ...member.options import MemberArguments, make_options
+from ...member.options import CLASSIC, MemberArguments, make_options
 from ...member.shards import Shard
 from ...settings.table import Settings, Sync
 from ..disk.faulty import Fault
@@ -233,7 +233,10 @@ class Sim:
         """Make a member, as ``Coordinator.member`` does, in the calling process (see ``spawn``)."""
         process = current_process()
         name = "member" if process is None else process.name
-        timeouts = make_options(options).timeouts()
+        checked = make_options(options)
+        is_classic = checked.protocol == CLASSIC
+        consumer_session_ms = self.coordinator.setup.settings.group_consumer_session_timeout_ms
+        timeouts = checked.timeouts(None if is_classic else consumer_session_ms)
         self._interval_max_s = max(self._interval_max_s, timeouts.interval_s)
         draw = random.Random(self.random.random())
         member = Member(self.connector(name, process), group_id, random=draw, clock_s=self.loop.time, **options)

@@ -17,6 +17,7 @@ from uuid import UUID
 
 import pykka
 
+from ....actors.consumer_group.decision_environment import OwnSettings
 from ....actors.engine_ports import ReplyTo
 from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.group.actor import GroupActor
@@ -161,6 +162,14 @@ class CoordinatorIncarnation:
     def partitions(self, topics: Iterable[str]) -> dict[str, int]:
         topic_objects = ((name, self.node.topics.get(name)) for name in topics)
         return {name: len(topic.partitions) for name, topic in topic_objects if topic is not None}
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
+        topic_objects = ((name, self.node.topics.get(name)) for name in topics)
+        return {name: topic.topic_id.bytes for name, topic in topic_objects if topic is not None}
+
+    def consumer_session_timeout_ms(self, group_id: str) -> int:
+        services = self.node.services
+        return OwnSettings(group_id, services.settings, services.configs.groups.effective).session_timeout_ms
 
 
 def _forward_reply(receiver: ReplyTo, reply: Reply) -> None:
