@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from cluster.simulated_store import SimulatedStore
 
@@ -15,6 +15,7 @@ from callboard.actors.error_reply import error_reply
 from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import GroupRequest
 from callboard.runtime.cluster.connection import ClusterConnection
+from callboard.runtime.cluster.register import Register
 from callboard.runtime.cluster.session_environment import SessionEnvironment
 from callboard.runtime.embed.cluster_part import ClusterPart
 from callboard.runtime.embed.group_owners import GroupOwner
@@ -44,7 +45,13 @@ class SimulatedWorker:
     """A process with a node and members. ``others``: all processes by port."""
 
     def __init__(
-        self, loop: VirtualLoop, name: str, port: int, store: SimulatedStore, others: dict[int, SimulatedWorker]
+        self,
+        loop: VirtualLoop,
+        name: str,
+        port: int,
+        store: SimulatedStore,
+        others: dict[int, SimulatedWorker],
+        topics: Sequence[tuple[str, int]] = (),
     ) -> None:
         self.process = Process(loop, name)
         self.name = name
@@ -54,6 +61,7 @@ class SimulatedWorker:
         self.draw = random.Random(f"{name}/{port}")  # a process that starts again is another session
         self._store = store
         self._others = others
+        self._topics = tuple(topics)
         self._node: Node | None = None
         self._source: Any = None
         others[port] = self
@@ -79,7 +87,7 @@ class SimulatedWorker:
         self._source = connection.ownership
         clocks = WorkClocks(self.loop.time)
         memory = replace(in_memory(), clock=LoopClock(self.loop), work_clocks=clocks, cluster=connection)
-        local.node = self._node = await Node.open(SETTINGS, Options(data=MEMORY), memory)
+        local.node = self._node = await Node.open(SETTINGS, Options(data=MEMORY, topics=self._topics), memory)
         await part.wait_until_joined()
         async with asyncio.TaskGroup() as tasks:
             for group in groups:
@@ -105,6 +113,18 @@ class SimulatedWorker:
             reply = self._node.local.ask(message, Origin(client_id, "/10.0.0.1", 0))
             reply.on_done(lambda done: answer(done.get(timeout=0)))
 
+    @property
+    def register(self) -> Register | None:
+        """The newest version that this process has read."""
+        register: Register | None = None if self._source is None else self._source.register
+        return register
+
+    async def stop(self) -> None:
+        """The node gives its partitions away, then the process ends."""
+        assert self._node is not None
+        await self.process.start(self._node.stop())
+        self.kill()
+
     def kill(self) -> None:
         """The system closes its connections."""
         self.process.kill()
@@ -112,10 +132,17 @@ class SimulatedWorker:
             self.loop.call_soon(channel.close, context=channel.own.process.context)
 
 
+class WireEnd(Protocol):
+    """A process that opens connections: one with a node, or a client."""
+
+    loop: VirtualLoop
+    process: Process
+
+
 class WireChannel:
     """A connection of one process to another."""
 
-    def __init__(self, own: SimulatedWorker, peer: SimulatedWorker, client_id: str) -> None:
+    def __init__(self, own: WireEnd, peer: SimulatedWorker, client_id: str) -> None:
         self.own = own
         self._peer = peer
         self._client_id = client_id
