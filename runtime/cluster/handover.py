@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from .keys import manifest_key
 from .register import Register, planned_owners
-from .session_environment import LOOKS_PER_TTL, SessionEnvironment
+from .session_environment import SessionEnvironment
 from .session_log import SessionLog
 from .store import Store
 
 PARTITIONS_AT_ONCE = 8
-"""Few, because none of them is served before the next owners have loaded them."""
+BATCHES = 12
+"""So many at least, while there are enough partitions: those of a batch are not served until they are loaded, and a
+node that has joined loads what all others give it at the same time."""
+PATIENCE_PER_TTL = 4
+"""A batch is given this part of a TTL after the one before it at the latest: the next owner of that one may be dead."""
 FROM_GIVER_TO_TAKER = 2
 """The giver creates one more manifest, and the next owner the one after it."""
 TAKEN_PAUSE_S = 0.02
 
 Change = Callable[[Callable[[Register], Register | None]], Awaitable[object]]
+
+
+def batch_size(count: int) -> int:
+    """How many of ``count`` partitions are given away at once."""
+    return min(PARTITIONS_AT_ONCE, math.ceil(count / BATCHES))
 
 
 class Handover:
@@ -51,8 +61,9 @@ class Handover:
     async def give(self, partitions: Sequence[int]) -> None:
         """A checkpoint before shortens the time in which nobody serves them. Raises Fenced."""
         await self._log.checkpoint()
-        for first in range(0, len(partitions), PARTITIONS_AT_ONCE):
-            await self._give_at_once(partitions[first : first + PARTITIONS_AT_ONCE])
+        size = batch_size(len(partitions))
+        for first in range(0, len(partitions), size):
+            await self._give_at_once(partitions[first : first + size])
 
     async def _give_at_once(self, partitions: Collection[int]) -> None:
         held, session = self._log.held, self._log.session
@@ -70,7 +81,7 @@ class Handover:
     async def _wait_for(self, keys: Sequence[str]) -> None:
         """Until the next owners have created these manifests, for a short time at most. So no loads wait for others."""
         now = self._environment.now
-        until_s = now() + self._environment.ttl_s / LOOKS_PER_TTL
+        until_s = now() + self._environment.ttl_s / PATIENCE_PER_TTL
         while None in await self._store.get(keys) and now() < until_s:
             await self._environment.sleep(TAKEN_PAUSE_S)
 

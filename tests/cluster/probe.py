@@ -1,8 +1,9 @@
 """Probe: commits to one group per partition through a cluster of real servers, and measures how long it cannot.
 
 Each client sends one request every 20 ms, or at another interval, gives up after a second, and then asks another node
-for the coordinator, as Kafka's clients do. Each tenth request is a fetch. What is read is compared with what was
-acknowledged before it was asked for, at once and at the end.
+for the coordinator, as Kafka's clients do. While its coordinator loads (error 14), it asks the same one again. Each
+tenth request is a fetch. What is read is compared with what was acknowledged before it was asked for, at once and at
+the end.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ TIMEOUT_S = 1.0
 TRIES = 100
 FETCH_EACH = 10
 TOPIC = "probe"
+COORDINATOR_LOAD_IN_PROGRESS = 14
 FIND_COORDINATOR, OFFSET_COMMIT, OFFSET_FETCH = 10, 8, 9
 
 Address = tuple[str, int]
@@ -47,7 +49,11 @@ def frame(api: int, version: int, body: bytes) -> bytes:
 
 
 class NotServed(Exception):
-    """An error code, or no answer."""
+    """An error code."""
+
+    @property
+    def is_loading(self) -> bool:
+        return self.args == (COORDINATOR_LOAD_IN_PROGRESS,)
 
 
 class Channel:
@@ -154,7 +160,8 @@ class ProbeClient:
                 await request
         except (NotServed, OSError, TimeoutError, EOFError) as error:
             self._failed = None if isinstance(error, NotServed) else self._asked
-            self._close()
+            if not (isinstance(error, NotServed) and error.is_loading):
+                self._close()
             return False
         self._failed = None
         return True
