@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
+from itertools import pairwise
 from unittest.mock import Mock
 
 from callboard.runtime.cluster.garbage import GarbageCollector
-from callboard.runtime.cluster.handover import Handover
+from callboard.runtime.cluster.handover import BATCHES, Handover
 from callboard.runtime.cluster.keys import REGISTER, register_key, round_key, wal_prefix
 from callboard.runtime.cluster.manifest import create_manifest, newest_manifest
 from callboard.runtime.cluster.operator import Operator
-from callboard.runtime.cluster.register import Endpoint, Register, planned_owners
+from callboard.runtime.cluster.register import Endpoint, Register, decode_register, planned_owners
 from callboard.runtime.cluster.register_log import RegisterLog
 from callboard.runtime.cluster.session import NodeIdentity, Phase, Session, SessionListener
 from callboard.runtime.cluster.session_environment import SessionEnvironment
@@ -26,6 +27,7 @@ from .memory_store import Memory, MemoryStore
 SESSION, TAKER, OTHER = "a", "b", "c"
 TTL_S = 0.1
 """Who gives a partition away waits for the taker a part of it."""
+ENVIRONMENT = SessionEnvironment(ttl_s=TTL_S)
 TURNS = 20
 """Of the loop: enough for the operations of a read, unless it waits for something."""
 ROUNDS = 3
@@ -62,10 +64,11 @@ class InterruptedStore(MemoryStore):
 
 
 class Owner:
-    """Owns the only partition, and has stored some rounds of it."""
+    """Owns all partitions, and has stored some rounds of the first one."""
 
-    def __init__(self) -> None:
-        memory, environment = Memory(), SessionEnvironment(ttl_s=TTL_S)
+    def __init__(self, partitions: int = 1, environment: SessionEnvironment = ENVIRONMENT) -> None:
+        memory = Memory()
+        self.partitions = partitions
         self.store, self.others = InterruptedStore(memory), MemoryStore(memory)
         self.register = RegisterLog(self.store, environment)
         self.log = SessionLog(self.store, environment, SESSION)
@@ -73,8 +76,9 @@ class Owner:
         self.collector = GarbageCollector(self.others, environment, SESSION, self.register, self.log.held)
 
     async def begin(self) -> None:
-        await self.register.create(PartitionCounts(1, 0))
-        await self.log.load(0, 1)
+        await self.register.create(PartitionCounts(self.partitions, 0))
+        for partition in range(self.partitions):
+            await self.log.load(partition, 1)
         for offset in range(ROUNDS):
             batch = encode_batch(offset, 0, 0, [frame_record(0, 0, b"key", b"%d" % offset)])
             await self.log.append(encode_frame([(0, batch)]), [(0, batch)])
@@ -160,6 +164,27 @@ def test_partition_is_given_to_a_node_that_is_there_when_the_register_changes() 
         assert register.owners[partition] in register.nodes.keys() - {SESSION}
 
     asyncio.run(run())
+
+
+def test_few_partitions_are_given_at_once_and_each_batch_waits_for_the_one_before_it() -> None:
+    """Nobody takes them, so each batch waits for a quarter of the TTL, and then the next one is given."""
+    slept_s = [0.0]
+
+    async def sleep(seconds: float) -> None:
+        slept_s[0] += seconds
+
+    async def run() -> list[int]:
+        owner = Owner(4 * BATCHES, SessionEnvironment(ttl_s=TTL_S, now=lambda: slept_s[0], sleep=sleep))
+        await owner.begin()
+        surplus = owner.handover.surplus(await owner.join(SESSION, TAKER))
+        before = len(await owner.others.list(REGISTER))
+        await owner.handover.give(surplus)
+        versions = await owner.others.get((await owner.others.list(REGISTER))[before - 1 :])
+        counts = [len(decode_register(value).owned(TAKER)) for value in filter(None, versions)]
+        return [after - before for before, after in pairwise(counts)]
+
+    assert asyncio.run(run()) == [2] * BATCHES
+    assert BATCHES * TTL_S / 4 <= slept_s[0] < BATCHES * TTL_S / 2
 
 
 def test_read_during_a_change_skips_no_version_of_the_register() -> None:
