@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from .rows import INT_MAX, row, text_row
 
-POLICIES = ("bidirectional", "upgrade", "downgrade", "disabled")
+POLICIES = ("disabled",)
+"""Kafka also has bidirectional, its default, upgrade and downgrade."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +60,8 @@ class ConsumerGroupRows:
         " the program and of installed packages follow, unless they are named here.",
     )
     group_consumer_migration_policy: str = text_row(
-        "bidirectional",
-        "Whether a group with members may change between the classic and the consumer protocol: in both directions,"
-        " to the consumer protocol only, to the classic one only, or not at all.",
+        "disabled",
+        "A group that has members does not change between the classic and the consumer protocol.",
         POLICIES,
     )
 
