@@ -167,7 +167,8 @@ def test_heartbeat_interval_has_to_be_below_session_timeout() -> None:
 
 
 def test_text_settings_take_their_choices_and_lists_of_names() -> None:
-    settings = load_settings({}, ["group_consumer_migration_policy=Disabled", "group_consumer_assignors=range, by-rack"])
+    overrides = ["group_consumer_migration_policy=Disabled", "group_consumer_assignors=range, by-rack"]
+    settings = load_settings({}, overrides)
     assert settings.group_consumer_migration_policy == "disabled"
     assert settings.group_consumer_assignors == "range, by-rack"
 
