@@ -74,6 +74,25 @@ class GroupsCommand:
         answer = self.wire.ask("offset_commit", 8, **values, topics=topics)
         assert {row["error_code"] for topic in answer["topics"] for row in topic["partitions"]} == {"NONE"}
 
+    def add_consumer(self, group: str, member_id: str, topic: str, instance_id: str | None = None) -> int:
+        """A member of the consumer protocol joins. Returns its epoch."""
+        joined = self.wire.ask(
+            "consumer_group_heartbeat",
+            1,
+            group_id=group,
+            member_id=member_id,
+            member_epoch=0,
+            instance_id=instance_id,
+            rack_id=None,
+            rebalance_timeout=60_000,
+            subscribed_topic_names=[topic],
+            subscribed_topic_regex=None,
+            server_assignor=None,
+            topic_partitions=[],
+        )
+        assert joined["error_code"] == "NONE", joined
+        return int(joined["member_epoch"])
+
     def add_static_member(self, group: str, assignment: bytes) -> str:
         """Create a stable group with one static member; return the member id."""
         protocols = [{"name": "range", "metadata": struct.pack(">hih6si", 0, 1, 6, b"orders", -1)}]
@@ -107,7 +126,9 @@ def assigned(**topics: list[int]) -> bytes:
 def filled_server(folder: Path) -> Iterator[ServerProcess]:
     """A server with 100 records in each partition of orders and 10 in refunds, one per second from ``START_MS`` on."""
     options = ["--topic", "orders:2", "--topic", "refunds:1"]
-    with ServerProcess(folder, settings=TEST_SETTINGS, options=options) as server:
+    with ServerProcess(
+        folder, settings={**TEST_SETTINGS, "group_consumer_assignment_interval_ms": 0}, options=options
+    ) as server:
         fill(server)
         yield server
 
@@ -129,16 +150,20 @@ def program_at(server: ServerProcess, capsys: pytest.CaptureFixture[str]) -> Ite
     with program.wire as wire:
         yield program
         for group in wire.ask("list_groups", 4, states_filter=[])["groups"]:
-            for member in members_of(wire, group["group_id"]):
-                leaving = {"member_id": member["member_id"], "group_instance_id": member["group_instance_id"]}
+            for member_id in (*member_ids(wire, group["group_id"]), *consumer_ids(wire, group["group_id"])):
+                leaving = {"member_id": member_id, "group_instance_id": None}
                 wire.ask("leave_group", 3, group_id=group["group_id"], members=[leaving])
             wire.ask("delete_groups", 1, groups_names=[group["group_id"]])
 
 
-def members_of(wire: Wire, group: str) -> list[dict[str, Any]]:
+def member_ids(wire: Wire, group: str) -> list[str]:
     [description] = wire.ask("describe_groups", 4, groups=[group], include_authorized_operations=False)["groups"]
-    members: list[dict[str, Any]] = description["members"]
-    return members
+    return [member["member_id"] for member in description["members"]]
+
+
+def consumer_ids(wire: Wire, group: str) -> list[str]:
+    answer = wire.ask("consumer_group_describe", 1, group_ids=[group], include_authorized_operations=False)
+    return [member["member_id"] for member in answer["groups"][0]["members"]]
 
 
 def committed(program: GroupsCommand, group: str = "simple") -> dict[str, int]:

@@ -20,7 +20,7 @@ LATEST, EARLIEST = -1, -2  # special timestamps of ListOffsets
 NO_OFFSET = -1
 CLIENT_REPLICA_ID = -1  # ListOffsets: the replica id of clients
 RETRY_DELAY_S = 0.2
-CONSUMER = "consumer"  # the protocol type whose assignments can be read
+CONSUMER = "consumer"  # the protocol type whose assignments can be read, and the type of groups of KIP-848
 
 TopicPartition = tuple[str, int]
 """A topic and a partition."""
@@ -38,22 +38,38 @@ class GroupListing(NamedTuple):
 
 
 class MemberDescription(NamedTuple):
-    """A member. ``assigned`` is None if the protocol type is not "consumer"."""
+    """A member. ``assigned`` is None if the protocol type is not "consumer".
+
+    ``epoch`` and ``target``, the partitions that it shall have: None in a group of the classic protocol.
+    """
 
     member_id: str
     group_instance_id: str | None
     client_id: str
     host: str
     assigned: tuple[TopicPartition, ...] | None
+    epoch: int | None = None
+    target: tuple[TopicPartition, ...] | None = None
+
+
+class GroupEpochs(NamedTuple):
+    """Of a group of the consumer protocol (KIP-848). ``assignment``: the one of the target assignment."""
+
+    group: int
+    assignment: int
 
 
 class GroupDescription(NamedTuple):
+    """``protocol``: the assignor. ``epochs``: None in a group of the classic protocol."""
+
     group_id: str
     state: str
     protocol_type: str
     protocol: str
     coordinator: Address
     members: tuple[MemberDescription, ...]
+    group_type: str = CLASSIC
+    epochs: GroupEpochs | None = None
 
 
 class OffsetAndMetadata(NamedTuple):
@@ -116,9 +132,22 @@ class Cluster:
     def describe(self, group_id: str) -> GroupDescription:
         """Describe a group. Raises RefusedError with GROUP_ID_NOT_FOUND if it does not exist.
 
-        Raises ClientError for a group of a newer protocol (KIP-848), which this request cannot describe.
+        Raises ClientError for a group of another protocol than the classic and the consumer protocol.
         """
+        try:
+            return self._describe_classic(group_id)
+        except RefusedError as refused:
+            group_type = next((group.group_type for group in self.groups() if group.group_id == group_id), CLASSIC)
+            if refused.code != ErrorCode.GROUP_ID_NOT_FOUND or group_type.lower() == CLASSIC:
+                raise
+            if group_type.lower() == CONSUMER:
+                return self._describe_consumer_group(group_id)
+            raise ClientError(
+                f"group '{group_id}' is of type {group_type}, and only those of the types {CLASSIC} and {CONSUMER} can"
+                f" be described; use the server's own tools for it"
+            ) from refused
 
+    def _describe_classic(self, group_id: str) -> GroupDescription:
         def ask(connection: BlockingConnection) -> GroupDescription:
             response = connection.ask("describe_groups", groups=(group_id,), include_authorized_operations=False)
             [group] = response.groups
@@ -130,16 +159,21 @@ class Cluster:
                 group_id, group.group_state, group.protocol_type, group.protocol_data, connection.address, members
             )
 
-        try:
-            return self._ask_coordinator(group_id, ask)
-        except RefusedError as refused:
-            group_type = next((group.group_type for group in self.groups() if group.group_id == group_id), CLASSIC)
-            if refused.code != ErrorCode.GROUP_ID_NOT_FOUND or group_type.lower() == CLASSIC:
-                raise
-            raise ClientError(
-                f"group '{group_id}' is of type {group_type}, and only those of type {CLASSIC} can be described; "
-                f"use the server's own tools for it"
-            ) from refused
+        return self._ask_coordinator(group_id, ask)
+
+    def _describe_consumer_group(self, group_id: str) -> GroupDescription:
+        def ask(connection: BlockingConnection) -> GroupDescription:
+            request = {"group_ids": (group_id,), "include_authorized_operations": False}
+            [group] = connection.ask("consumer_group_describe", **request).groups
+            raise_if_error(f"group '{group_id}'", group.error_code)
+            return GroupDescription(
+                *(group_id, group.group_state, CONSUMER, group.assignor_name, connection.address),
+                tuple(map(_consumer, group.members)),
+                CONSUMER,
+                GroupEpochs(group.group_epoch, group.assignment_epoch),
+            )
+
+        return self._ask_coordinator(group_id, ask)
 
     def delete_group(self, group_id: str) -> None:
         def ask(connection: BlockingConnection) -> None:
@@ -320,6 +354,22 @@ def _member(member: Any, is_consumer: bool) -> MemberDescription:
     instance_id = getattr(member, "group_instance_id", None)
     return MemberDescription(
         member.member_id, instance_id, member.client_id, member.client_host.removeprefix("/"), assigned
+    )
+
+
+def _consumer(member: Any) -> MemberDescription:
+    host = member.client_host.removeprefix("/")
+    return MemberDescription(
+        *(member.member_id, member.instance_id, member.client_id, host),
+        _partitions(member.assignment),
+        member.member_epoch,
+        _partitions(member.target_assignment),
+    )
+
+
+def _partitions(assignment: Any) -> tuple[TopicPartition, ...]:
+    return tuple(
+        sorted((topic.topic_name, number) for topic in assignment.topic_partitions for number in topic.partitions)
     )
 
 

@@ -43,6 +43,7 @@ APIS: Mapping[str, VersionRange] = {
     "incremental_alter_configs": VersionRange(44, 0, 1),
     "offset_delete": VersionRange(47, 0, 0),
     "consumer_group_heartbeat": VersionRange(68, 1, 1),
+    "consumer_group_describe": VersionRange(69, 0, 1),
 }
 """By kio's name of the API."""
 

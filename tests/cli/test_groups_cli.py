@@ -185,11 +185,56 @@ def test_describe_json_has_members_and_offsets(callboard: GroupsCommand) -> None
     assert described == {
         "group": "shop",
         "state": "Stable",
+        "type": "classic",
         "protocol_type": "consumer",
         "protocol": "range",
         "coordinator": callboard.server.bootstrap,
         "lag": 42,
     }
+
+
+def test_describe_prints_epochs_and_targets_of_a_consumer_group(callboard: GroupsCommand) -> None:
+    callboard.commit("shop", orders_0=58)
+    callboard.add_consumer("shop", "m1", "orders", "seat")
+    callboard.add_consumer("shop", "m2", "orders")
+    assert callboard("list").lines[1:] == [["shop", "Reconciling", "consumer", "consumer"]]
+    facts, members, offsets = callboard("describe", "shop").out.split("\n\n")
+    assert facts.splitlines() == [
+        "group        shop",
+        "state        Reconciling",
+        "type         consumer",
+        "epoch        3",
+        "protocol     uniform (consumer)",
+        f"coordinator  {callboard.server.bootstrap}",
+        "members      2",
+        "lag          42 records in 1 of 2 partitions",
+    ]
+    header, *rows = (line.split() for line in members.splitlines())
+    assert header[-2:] == ["epoch", "target"]
+    first, second = sorted(rows)
+    assert first[:8] == ["m1", "wire", "127.0.0.1", "seat", "2", "42", "orders:0-1", "2"]
+    assert second[:8] == ["m2", "wire", "127.0.0.1", "-", "0", "-", "-", "3"]
+    assert {first[8], second[8]} == {"orders:0", "orders:1"}
+    assert [line.split()[-2] for line in offsets.splitlines()[1:]] == ["m1", "m1"]
+
+
+def test_describe_json_has_epochs_and_targets_of_a_consumer_group(callboard: GroupsCommand) -> None:
+    callboard.add_consumer("shop", "m1", "orders")
+    described = callboard("describe", "shop", "--json").json
+    assert (described["type"], described["epoch"], described["assignment_epoch"]) == ("consumer", 2, 2)
+    both = [{"topic": "orders", "partition": number} for number in (0, 1)]
+    [member] = described["members"]
+    assert (member["epoch"], member["assigned"], member["target"]) == (2, both, both)
+
+
+def test_members_of_a_consumer_group_are_removed_and_the_group_is_deleted(callboard: GroupsCommand) -> None:
+    callboard.add_consumer("shop", "m1", "orders", "seat")
+    callboard.add_consumer("shop", "m2", "orders")
+    assert callboard("delete", "shop").code == 1, "it has members"
+    assert callboard("remove-member", "shop", "m2").out == "1 member of group 'shop' removed\n"
+    assert callboard("remove-member", "shop", "seat").out == "1 member of group 'shop' removed\n"
+    assert callboard("describe", "shop", "--json").json["members"] == []
+    assert callboard("delete", "shop").code == 0
 
 
 def test_describe_with_invalid_assignment_prints_dash(callboard: GroupsCommand) -> None:
@@ -222,10 +267,10 @@ def test_group_of_newer_protocol_is_refused_with_its_type(
     callboard: GroupsCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other servers list groups that DescribeGroups reports as dead; the message names the group's type."""
-    newer = [GroupListing("new", "Stable", "consumer", "consumer")]
+    newer = [GroupListing("new", "Stable", "share", "share")]
     monkeypatch.setattr(Cluster, "groups", lambda _self: newer)
     result = callboard("describe", "new")
-    one_line(result, "group 'new' is of type consumer, and only those of type classic can be described")
+    one_line(result, "group 'new' is of type share, and only those of the types classic and consumer can be described")
 
 
 def test_offsets_of_group_without_offsets_prints_message(callboard: GroupsCommand) -> None:

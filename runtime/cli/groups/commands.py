@@ -150,11 +150,21 @@ def group_facts(description: GroupDescription, entries: Sequence[PartitionLag]) 
     return [
         ("group", description.group_id),
         ("state", description.state),
+        *kind_facts(description),
         ("protocol", protocol),
         ("coordinator", str(description.coordinator)),
         ("members", format_number(len(description.members))),
         ("lag", describe_lag(entries)),
     ]
+
+
+def kind_facts(description: GroupDescription) -> list[tuple[str, str]]:
+    """The facts about a group that is not classic."""
+    epochs = description.epochs
+    if epochs is None:
+        return []
+    assigned = "" if epochs.assignment == epochs.group else f", assigned for epoch {epochs.assignment}"
+    return [("type", description.group_type), ("epoch", f"{epochs.group}{assigned}")]
 
 
 def describe_lag(entries: Sequence[PartitionLag]) -> str:

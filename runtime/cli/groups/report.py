@@ -45,20 +45,26 @@ def total_lag(entries: Iterable[PartitionLag]) -> int | None:
     return sum(lags) if lags else None
 
 
+MEMBER_COLUMNS = (
+    Column("member", "member", may_shorten=True),
+    Column("client", "client"),
+    Column("host", "host"),
+    Column("instance", "instance"),
+    Column("partitions", "partitions", is_number=True),
+    Column("lag", "lag", is_number=True),
+    Column("assigned", "assigned"),
+)
+EPOCH_COLUMNS = (Column("epoch", "epoch", is_number=True), Column("target", "target"))
+"""Of members of a group of the consumer protocol, too."""
+
+
 def member_table(members: Sequence[MemberDescription], entries: Iterable[PartitionLag]) -> Table:
     lag: dict[str, int] = {}
     for entry in entries:
         if entry.member is not None and entry.lag is not None:
             lag[entry.member.member_id] = lag.get(entry.member.member_id, 0) + entry.lag
-    columns = (
-        Column("member", "member", may_shorten=True),
-        Column("client", "client"),
-        Column("host", "host"),
-        Column("instance", "instance"),
-        Column("partitions", "partitions", is_number=True),
-        Column("lag", "lag", is_number=True),
-        Column("assigned", "assigned"),
-    )
+    has_epochs = any(member.epoch is not None for member in members)
+    columns = (*MEMBER_COLUMNS, *(EPOCH_COLUMNS if has_epochs else ()))
     rows = [
         (
             member.member_id,
@@ -68,6 +74,7 @@ def member_table(members: Sequence[MemberDescription], entries: Iterable[Partiti
             None if member.assigned is None else len(member.assigned),
             lag.get(member.member_id),
             None if member.assigned is None else format_partitions(member.assigned),
+            *((member.epoch, format_partitions(member.target or ())) if has_epochs else ()),
         )
         for member in members
     ]
@@ -104,17 +111,16 @@ def _offset_row(entry: PartitionLag, with_members: bool) -> tuple[str | int | No
 
 
 def group_json(description: GroupDescription, entries: Sequence[PartitionLag]) -> Mapping[str, object]:
-    members = []
+    members: list[Mapping[str, object]] = []
     for member, row in zip(description.members, member_table(description.members, entries).as_json(), strict=True):
-        assigned = (
-            None
-            if member.assigned is None
-            else [{"topic": topic, "partition": partition} for topic, partition in member.assigned]
-        )
-        members.append({**row, "assigned": assigned})
+        targets = {} if member.target is None else {"target": _partitions_json(member.target)}
+        members.append({**row, "assigned": _partitions_json(member.assigned), **targets})
+    epochs = description.epochs
     return {
         "group": description.group_id,
         "state": description.state,
+        "type": description.group_type,
+        **({} if epochs is None else {"epoch": epochs.group, "assignment_epoch": epochs.assignment}),
         "protocol_type": description.protocol_type,
         "protocol": description.protocol,
         "coordinator": str(description.coordinator),
@@ -122,6 +128,12 @@ def group_json(description: GroupDescription, entries: Sequence[PartitionLag]) -
         "members": members,
         "offsets": offset_table(entries, with_members=True).as_json(),
     }
+
+
+def _partitions_json(partitions: Iterable[TopicPartition] | None) -> list[dict[str, object]] | None:
+    if partitions is None:
+        return None
+    return [{"topic": topic, "partition": partition} for topic, partition in partitions]
 
 
 def format_partitions(topic_partitions: Iterable[TopicPartition]) -> str:
