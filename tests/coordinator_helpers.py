@@ -17,7 +17,7 @@ SESSION_S = 30  # of ``enrol``
 @asynccontextmanager
 async def running(**settings: Any) -> AsyncIterator[tuple[Coordinator, Client]]:
     """A coordinator on this loop, and a connection to it."""
-    async with Coordinator(topics={"t": 3}, **settings) as coordinator:
+    async with Coordinator(**{"topics": {"t": 3}, **settings}) as coordinator:
         client = await connect(coordinator)
         try:
             yield coordinator, client

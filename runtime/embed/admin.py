@@ -15,7 +15,7 @@ from ...actors.assignors.assignment import read_assignment
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.group.events import ADMIN_REASON
 from ...actors.group.kind import ABSENT_NAME
-from ...actors.group.states import LISTED_NAMES
+from ...actors.group.kinds import KINDS
 from ...actors.group.subscription import subscribed_topics
 from ...actors.messages import (
     Commit,
@@ -36,6 +36,7 @@ from ...actors.messages import (
 from ...actors.records import CLASSIC
 from ...actors.text import did_you_mean
 from ..member.resources import shard_name
+from .consumer_groups import describe_consumer_group
 from .results import (
     CommittedOffset,
     GroupDescription,
@@ -52,7 +53,8 @@ if TYPE_CHECKING:
 
 NO_LEADER_EPOCH = -1  # for a commit without a leader epoch
 
-TYPES = (CLASSIC, "consumer", "share", "streams")  # Kafka's group types; all groups here are classic
+STATE_NAMES = tuple(dict.fromkeys(name for kind in KINDS.values() for name in kind.state_names))
+TYPES = (CLASSIC, "consumer", "share", "streams")  # Kafka's group types; groups here have the first two
 
 ADVICE = {
     ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",
@@ -75,7 +77,13 @@ class Admin:
 
     async def describe(self, group: str) -> GroupDescription:
         """Describe a group and its members. Raises CoordinatorError GROUP_ID_NOT_FOUND for an unknown group."""
-        return describe_group(group, await self._requests().ask(DescribeGroup(group)))
+        requests = self._requests()
+        answer: Described = await requests.ask(DescribeGroup(group))
+        if answer.state == ABSENT_NAME:
+            described = await requests.describe_consumer_group(group)
+            if not described.answer.error:
+                return describe_consumer_group(described)
+        return describe_group(group, answer)
 
     async def groups(
         self,
@@ -86,14 +94,14 @@ class Admin:
         limit: int | None = None,
         after: str = "",
     ) -> GroupPage:
-        """List groups, sorted by id, with these states ("Stable", "Empty", ...) and types ("classic"); default all.
+        """List groups, sorted by id, with these states ("Stable", "Empty", ...) and types ("classic", "consumer").
 
         ``limit``: the greatest number of groups to return. ``after``: the value of the previous page.
         """
         if limit is not None and (type(limit) is not int or limit < 1):
             raise ValueError(f"limit={limit!r}: expected a whole number >= 1, or None for all")
         listed = await self._requests().list_groups(
-            _check_filter("states", states, LISTED_NAMES), _check_filter("types", types, TYPES)
+            _check_filter("states", states, STATE_NAMES), _check_filter("types", types, TYPES)
         )
         matching = (group for group in listed if group.group_id.startswith(prefix) and group.group_id > after)
         by_id = attrgetter("group_id")

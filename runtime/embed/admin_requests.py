@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from ...actors.consumer_group.messages import ConsumerGroupDescribed
 from ...actors.errors import CoordinatorError, ErrorCode
+from ...actors.group.kind import ABSENT_NAME
 from ...actors.group.subscription import subscribed_topics
 from ...actors.messages import Described, DescribeGroup, Fetched, GroupRequest, OffsetFetch
 from .results import ListedGroup, TopicDescription
+
+
+class NamedTopics(NamedTuple):
+    """The answer about a group, and the names of topics in it by their ids. Topics may have been deleted."""
+
+    answer: ConsumerGroupDescribed
+    names: Mapping[bytes, str]
 
 
 class AdminRequests(Protocol):
@@ -16,6 +25,9 @@ class AdminRequests(Protocol):
 
     async def ask(self, message: GroupRequest) -> Any:
         """The group's answer. An error in it is not raised."""
+
+    async def describe_consumer_group(self, group: str) -> NamedTopics:
+        """A group of the consumer protocol; GROUP_ID_NOT_FOUND in the answer if it is none."""
 
     async def list_groups(
         self, states: frozenset[str] = frozenset(), types: frozenset[str] = frozenset()
@@ -46,6 +58,9 @@ async def uses_topic(requests: AdminRequests, group: str, topic: str) -> bool:
     if any(name == topic for name, _ in fetched.topics):
         return True
     described: Described = await requests.ask(DescribeGroup(group))
+    if described.state == ABSENT_NAME:
+        answer, names = await requests.describe_consumer_group(group)
+        return topic in names.values() or any(topic in member.topics for member in answer.members)
     return topic in (subscribed_topics(member.metadata for member in described.members) or ())
 
 

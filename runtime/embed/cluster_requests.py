@@ -21,7 +21,8 @@ from ..client.reaching import ask_metadata, connect_to_any
 from ..member.messages import TRANSLATIONS, error_of
 from ..member.tcp import create_topics, delete_topic, grow_topics
 from ..settings.address import Address
-from .admin_requests import no_such_topic, uses_topic
+from .admin_requests import NamedTopics, no_such_topic, uses_topic
+from .consumer_groups import DESCRIBE, describe_values, read_response
 from .group_owners import GroupOwners
 from .results import ListedGroup, PartitionRange, TopicDescription
 
@@ -63,6 +64,16 @@ class ClusterRequests:
         if error in RETRIABLE_ERRORS:
             raise _refused(error, f"group {message.group_id!r}")
         return reply
+
+    async def describe_consumer_group(self, group: str) -> NamedTopics:
+        return await self._repeat(partial(self._describe_consumer_group, group))
+
+    async def _describe_consumer_group(self, group: str) -> NamedTopics:
+        response = await self._ask(self._owners.owner(group).address, DESCRIBE, describe_values(group))
+        error = error_of(response.groups[0].error_code)
+        if error in RETRIABLE_ERRORS:
+            raise _refused(error, f"group {group!r}")
+        return read_response(response, error)
 
     async def list_groups(
         self, states: frozenset[str] = frozenset(), types: frozenset[str] = frozenset()

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ...actors.consumer_group.messages import DescribeConsumerGroup
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.group.offsets import GroupData
 from ...actors.messages import GroupRequest
@@ -15,7 +16,8 @@ from ..disk.group_commit import outcome_of
 from ..kafka.services import Origin
 from ..settings.dynamic import InvalidSetting
 from ..topics.store import NewTopic
-from .admin_requests import no_such_topic, uses_topic
+from .admin_requests import NamedTopics, no_such_topic, uses_topic
+from .consumer_groups import named
 from .results import ListedGroup, PartitionRange, TopicDescription
 
 if TYPE_CHECKING:
@@ -45,6 +47,9 @@ class NodeRequests:
 
     async def ask(self, message: GroupRequest) -> Any:
         return await (await self.loaded()).local.ask(message, ORIGIN)
+
+    async def describe_consumer_group(self, group: str) -> NamedTopics:
+        return named(await self.ask(DescribeConsumerGroup(group)), self._node.topics)
 
     async def list_groups(
         self, states: frozenset[str] = frozenset(), types: frozenset[str] = frozenset()

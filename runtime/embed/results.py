@@ -16,7 +16,8 @@ class GroupMember:
     """A member of a group.
 
     ``topics``: its subscription, and ``assigned``: its partitions, sorted. Both are None if ``metadata`` or
-    ``assignment``, the raw bytes, are not in the format of Kafka's consumers.
+    ``assignment``, the raw bytes, are not in the format of Kafka's consumers. In a group of the consumer protocol there
+    are no such bytes, but an ``epoch`` and a ``target``: the partitions that the member shall have.
     """
 
     member_id: str
@@ -27,22 +28,30 @@ class GroupMember:
     assigned: tuple[TopicPartition, ...] | None
     metadata: bytes
     assignment: bytes
+    epoch: int | None = None
+    target: tuple[TopicPartition, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group at one moment. ``state``: Kafka's name; ``protocol``: the name of the assignor in use."""
+    """A group at one moment. ``state``: Kafka's name; ``protocol``: the name of the assignor in use.
+
+    ``type``: "classic" or "consumer". ``epoch`` and ``assignment_epoch``, that of the targets: None if it is classic.
+    """
 
     group_id: str
     state: str
     protocol_type: str
     protocol: str
     members: tuple[GroupMember, ...]
+    type: str = "classic"
+    epoch: int | None = None
+    assignment_epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ListedGroup:
-    """A group in a listing. ``type`` is "classic"."""
+    """A group in a listing. ``type`` is "classic" or "consumer"."""
 
     group_id: str
     state: str

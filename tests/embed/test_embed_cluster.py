@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import async_test
+from consumer_requests import join
+from harness import Client, async_test
 
 from callboard.actors.errors import CoordinatorError, ErrorCode
 from callboard.actors.messages import Heartbeat
@@ -129,6 +130,29 @@ async def test_admin_methods_change_groups_and_topics_of_other_nodes(url: str) -
         await observer.delete_topic("mails")
         with pytest.raises(CoordinatorError, match="there is no topic 'mails'"):
             await observer.delete_topic("mails")
+
+
+@async_test
+async def test_consumer_groups_are_described_by_all_nodes(url: str) -> None:
+    async with three_coordinators(url) as (first, second, observer):
+        await first.create_topic("t", 2)
+        await wait_until_known(second, 2)
+        for group in GROUPS:
+            owner = first if owner_of(first, group) == "a" else second
+            host, _, port = owner.bootstrap.rpartition(":")
+            client = Client(*await asyncio.open_connection(host, int(port)))
+            assert (await join(client, "m", "t", group_id=group, instance_id="i"))["error_code"] == "NONE"
+            await client.close()
+        both = (("t", 0), ("t", 1))
+        for coordinator in (first, second, observer):
+            for group in GROUPS:
+                described = await coordinator.describe(group)
+                assert (described.type, described.state, described.epoch) == ("consumer", "Stable", 2)
+                [member] = described.members
+                assert (member.member_id, member.instance_id, member.topics) == ("m", "i", ("t",))
+                assert (member.epoch, member.assigned, member.target) == (2, both, both)
+            assert await coordinator.groups_of_topic("t") == GROUPS
+            assert {each.type for each in (await coordinator.groups()).groups} == {"consumer"}
 
 
 @async_test

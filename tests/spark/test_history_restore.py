@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from groups_program import DEADLINE_S, GroupsCommand, assigned, filled_server, members_of, program_at
+from groups_program import DEADLINE_S, GroupsCommand, assigned, filled_server, member_ids, program_at
 from peers.server import ServerProcess
 from peers.waiting import wait_until
 from pyspark.sql import SparkSession
@@ -163,7 +163,7 @@ def test_restore_of_group_with_members_is_refused_without_fence(history: History
     assert history.committed("shop") == {"orders_0": 50} and history.notes() == []
     assert history("restore", "--group", "shop", "--at", time, "--fence")[0] == 0
     assert history.committed("shop") == {"orders_0": 5}
-    assert members_of(history.groups.wire, "shop") == []
+    assert member_ids(history.groups.wire, "shop") == []
 
 
 def test_fenced_consumer_continues_at_restored_offset(history: History) -> None:

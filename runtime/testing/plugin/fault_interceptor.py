@@ -22,7 +22,7 @@ from ...kafka.over_limit import NamedClients
 from ...kafka.services import MessageRouter, Origin
 from ...member.channel import ChannelLost
 from .clock import DelayedCall, MovableClock
-from .facts import RequestFacts, api_name, describe_answer, describe_request, facts_of, message_api
+from .facts import CONSUMER_HEARTBEAT, RequestFacts, api_name, describe_answer, describe_request, facts_of, message_api
 from .faults import Faults, RequestFault
 from .presence import Presence
 from .timeline import Timeline
@@ -74,6 +74,9 @@ class FaultInterceptor:
             client.is_open = False
 
 
+JOINING_APIS = frozenset({"JoinGroup", CONSUMER_HEARTBEAT})
+
+
 class Interception:
     """One request: its fault, if any, and its number in the timeline."""
 
@@ -105,8 +108,8 @@ class Interception:
         self.interceptor.timeline.answer(self.number, self.facts, error_names_in(answer), describe_answer(answer))
 
     def note_joined(self, answer: Any, client: Any) -> None:
-        """Record the member id from a JoinGroup's answer."""
-        if self.facts.api == "JoinGroup" and answer.member_id:
+        """Record the member id from the answer of a request that joins."""
+        if self.facts.api in JOINING_APIS and answer.member_id:
             self.interceptor.presence.note_connection(self.facts.groups[0], answer.member_id, client)
 
 

@@ -5,19 +5,24 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ....actors.consumer_group.messages import ConsumerGroupDescribed, DescribeConsumerGroup
 from ....actors.errors import CoordinatorError, ErrorCode
-from ....actors.group.states import State
-from ....actors.messages import Described, DescribeGroup
+from ....actors.group.kind import ABSENT_NAME
+from ....actors.messages import Described, DescribeGroup, GroupRequest
 from ....actors.text import did_you_mean
 from ...embed.admin import describe_group
+from ...embed.consumer_groups import describe_consumer_group, named
 from ...embed.results import GroupDescription
 from ...log.format.batch import encode_batch, frame_record
 
 if TYPE_CHECKING:
     from ...node.node import Node
     from ...topics.topic import Topic
+
+STABLE_NAME = "Stable"
+"""In listings of groups of each kind: all members have what they shall have."""
 
 POLL_S = 0.005
 WAIT_S = 10.0
@@ -38,13 +43,22 @@ async def wait_until_stable(
 
 async def check_stable(node: Node, group: str, members: int) -> GroupDescription | str:
     """The group if it is Stable with so many members, else what it is. Faults and the timeline see no request."""
-    reply = node.actors.system.dispatcher.new_reply()
-    node.local.post(DescribeGroup(group), reply)
-    answer: Described = await reply
-    if answer.state == State.STABLE and len(answer.members) == members:
+    answer: Described | ConsumerGroupDescribed = await _ask(node, DescribeGroup(group))
+    if answer.state == ABSENT_NAME:
+        consumers: ConsumerGroupDescribed = await _ask(node, DescribeConsumerGroup(group))
+        answer = answer if consumers.error else consumers
+    if answer.state == STABLE_NAME and len(answer.members) == members:
+        if isinstance(answer, ConsumerGroupDescribed):
+            return describe_consumer_group(named(answer, node.topics))
         return describe_group(group, answer)
     state = answer.state or answer.error.name
     return f"group {group!r} is {state} with {len(answer.members)} members, not Stable with {members},"
+
+
+async def _ask(node: Node, message: GroupRequest) -> Any:
+    reply = node.actors.system.dispatcher.new_reply()
+    node.local.post(message, reply)
+    return await reply
 
 
 def produce(node: Node, topic: str, value: bytes | str | None, key: bytes | str | None, partition: int) -> int:

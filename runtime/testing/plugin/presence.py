@@ -8,13 +8,17 @@ has sent a request is open, or its channel if it is in this process, unless the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from typing import Protocol
 
+from ....actors.consumer_group.group import ConsumerGroup
 from ....actors.group.classic import ClassicGroup
 from ....actors.group.effects import Deadline
 from ....actors.group.members import GroupMember
 from .facts import RequestFacts
+
+ActiveGroup = ClassicGroup | ConsumerGroup
+"""A group in memory whose members have sessions."""
 
 
 class MemberConnection(Protocol):
@@ -27,7 +31,7 @@ class MemberConnection(Protocol):
     def client_id(self) -> str: ...
 
 
-MEMBER_APIS = frozenset({"Heartbeat", "JoinGroup", "OffsetCommit", "SyncGroup"})
+MEMBER_APIS = frozenset({"ConsumerGroupHeartbeat", "Heartbeat", "JoinGroup", "OffsetCommit", "SyncGroup"})
 """Requests that only the member itself sends. A LeaveGroup may be an admin's, a TxnOffsetCommit is a producer's."""
 
 
@@ -70,15 +74,28 @@ class DeadlinePostponement:
         self._silent = frozenset(silent)
         self._postponed: dict[Deadline, int | None] = {}
 
-    def postpone(self, group: ClassicGroup, left_ms: int) -> None:
+    def postpone(self, group: ActiveGroup, left_ms: int) -> None:
         """Postpone the deadlines of connected members by the rest of the move; each once."""
         for deadline in self._deadlines(group):
             if deadline.due_ms is not None and self._postponed.get(deadline) != deadline.due_ms:
                 deadline.due_ms += left_ms
                 self._postponed[deadline] = deadline.due_ms
 
-    def _deadlines(self, group: ClassicGroup) -> Iterator[Deadline]:
-        present_members = [member for member in group.members if self._is_present(group.group_id, member)]
+    def _deadlines(self, group: ActiveGroup) -> Iterator[Deadline]:
+        if isinstance(group, ConsumerGroup):
+            return self._consumer_deadlines(group)
+        return self._classic_deadlines(group)
+
+    def _consumer_deadlines(self, group: ConsumerGroup) -> Iterator[Deadline]:
+        """A member that does not give back its partitions in time counts as connected, too."""
+        for member in group.soft.members.values():
+            names = {member.member_id, member.about.instance_id, member.about.client_id}
+            if self._is_present(group.group_id, member.member_id, names):
+                deadlines = group.timers.sessions.get(member.member_id), group.timers.rebalance(member.member_id)
+                yield from filter(None, deadlines)
+
+    def _classic_deadlines(self, group: ClassicGroup) -> Iterator[Deadline]:
+        present_members = [member for member in group.members if self._is_member_present(group.group_id, member)]
         for member in present_members:
             yield member.session
         for member_id, deadline in group.members.pending.items():
@@ -90,6 +107,9 @@ class DeadlinePostponement:
         if any(member.member_id in group.sync_phase.pending for member in present_members):
             yield group.sync_phase.deadline
 
-    def _is_present(self, group_id: str, member: GroupMember) -> bool:
+    def _is_member_present(self, group_id: str, member: GroupMember) -> bool:
         names = {member.member_id, member.group_instance_id, member.client_id}
-        return not self._silent & names and self._presence.client_of(group_id, member.member_id) is not None
+        return self._is_present(group_id, member.member_id, names)
+
+    def _is_present(self, group_id: str, member_id: str, names: Set[str | None]) -> bool:
+        return not self._silent & names and self._presence.client_of(group_id, member_id) is not None

@@ -19,9 +19,12 @@ LINES_MAX = 300
 """The default limit of lines in ``text``."""
 
 ROUTINE_APIS = frozenset({"ApiVersions", "Fetch", "Heartbeat", "ListOffsets", "Metadata"})
-"""Frequent requests that ``text`` omits unless the answer is an error."""
+"""Frequent requests that ``text`` omits unless the answer is an error.
 
-ROUTINE_LOCAL_APIS = frozenset({"DescribeGroups", "ListGroups", "OffsetFetch"})
+So are heartbeats of the consumer protocol that say nothing new, unless the answer does.
+"""
+
+ROUTINE_LOCAL_APIS = frozenset({"ConsumerGroupDescribe", "DescribeGroups", "ListGroups", "OffsetFetch"})
 """The same for the test's own reads, such as ``coordinator.describe``."""
 
 WIDTH_MAX = 24  # of a column
@@ -65,7 +68,8 @@ class Timeline:
     def answer(self, number: int, facts: RequestFacts, errors: Sequence[str], outcome: str) -> None:
         """Add the answer of a request."""
         text = ", ".join(errors) if errors else ", ".join(filter(None, ("NONE", outcome)))
-        self._add(facts, "answer", f"{api_with_version(facts)} -> {text}", number, bool(errors))
+        is_news = bool(errors) or (facts.epoch is not None and outcome != f"epoch {facts.epoch}")
+        self._add(facts, "answer", f"{api_with_version(facts)} -> {text}", number, is_news)
 
     def note(self, kind: str, what: str, group: str = "", who: str = "") -> None:
         """Add another event."""
@@ -79,8 +83,9 @@ class Timeline:
         """A short name of a member, "m1". ``members`` maps it back to the id."""
         return self._short.setdefault(member_id, f"m{len(self._short) + 1}")
 
-    def _add(self, facts: RequestFacts, kind: str, description: str, number: int, is_wrong: bool = False) -> None:
-        is_quiet = not is_wrong and (facts.api in ROUTINE_APIS or _is_test_read(facts))
+    def _add(self, facts: RequestFacts, kind: str, description: str, number: int, is_news: bool = False) -> None:
+        is_routine = facts.api in ROUTINE_APIS or facts.epoch is not None
+        is_quiet = not is_news and (is_routine or _is_test_read(facts))
         self._append(
             Event(self._now_ms(), kind, ", ".join(facts.groups), facts.client_id, description, number, is_quiet)
         )

@@ -9,12 +9,13 @@ from contextvars import ContextVar
 from inspect import isawaitable
 from typing import Any, Protocol, TypeVar
 
+from ....actors.consumer_group.group import ConsumerGroup
 from ....actors.group.actor import GroupActor
 from ....actors.group.classic import ClassicGroup
 from ....actors.text import did_you_mean
 from ...node.node import Node
 from .clock import MovableClock, MovableDispatcher
-from .presence import DeadlinePostponement, Presence
+from .presence import ActiveGroup, DeadlinePostponement, Presence
 
 IDLE_CHECKS_MIN = 2
 """The dispatcher must be idle in so many turns of the loop in a row: a message that an actor sends to itself after its
@@ -211,16 +212,23 @@ class BlockingTime:
         return elapsed_s
 
 
-def active_groups(node: Node) -> Iterator[ClassicGroup]:
-    """The active classic groups. They do not change during the call, since the caller runs on the loop's thread."""
+def active_groups(node: Node) -> Iterator[ActiveGroup]:
+    """The active groups. They do not change during the call, since the caller runs on the loop's thread."""
     for ref in node.groups.groups.values():
         actor = ref.actor_inbox.actor
-        if isinstance(actor, GroupActor) and isinstance(actor.group, ClassicGroup):
+        if isinstance(actor, GroupActor) and isinstance(actor.group, ClassicGroup | ConsumerGroup):
             yield actor.group
 
 
-def member_names(group: ClassicGroup) -> set[str]:
+def member_names(group: ActiveGroup) -> set[str]:
     """The names by which a test may call its members silent."""
+    if isinstance(group, ConsumerGroup):
+        members = ((member.member_id, member.about) for member in group.soft.members.values())
+        return {
+            name
+            for member_id, about in members
+            for name in (member_id, about.client_id, about.instance_id or member_id)
+        }
     result = (
         (member.member_id, member.client_id, member.group_instance_id or member.member_id) for member in group.members
     )
