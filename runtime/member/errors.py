@@ -48,6 +48,12 @@ ADVICE = {
         "session_timeout_ms is out of the coordinator's range; change it, or group_min_session_timeout_ms and "
         "group_max_session_timeout_ms"
     ),
+    ErrorCode.UNSUPPORTED_ASSIGNOR: (
+        "the coordinator has no assignor of this name; use one of its group_consumer_assignors, or None"
+    ),
+    ErrorCode.GROUP_ID_NOT_FOUND: (
+        "the group has members of the other protocol; give all members of a group the same protocol"
+    ),
     ErrorCode.INVALID_GROUP_ID: "the coordinator refuses this group id; expected a non-empty one",
     ErrorCode.OFFSET_METADATA_TOO_LARGE: "the note is too long; shorten it, or raise offset_metadata_max_bytes",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "its topic was deleted while the member owned it",
