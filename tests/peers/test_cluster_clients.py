@@ -1,6 +1,7 @@
 """Real clients on three nodes of a cluster: admin clients, and groups while nodes die, leave, and start again.
 
-The groups of four libraries go through one scenario at the same time, because most of it is waiting.
+The groups of four libraries, and one of the consumer protocol, go through one scenario at the same time, because most
+of it is waiting.
 """
 
 from __future__ import annotations
@@ -33,7 +34,12 @@ from .waiting import wait_until
 from .wire import Wire
 
 MEMBERS = {"confluent": 2, "aiokafka": 1, "kafka_python": 1}
+CONSUMER_PROTOCOL = "consumer_protocol"  # the group of librdkafka's members that use it
 JAVA_MEMBERS = 2
+OPTIONS = (
+    *("--set", "group_consumer_min_heartbeat_interval_ms=1"),
+    *("--set", "group_consumer_heartbeat_interval_ms=500"),
+)
 DEADLINE_S = 120.0
 REQUESTS_PER_S_MAX = 50.0
 """A client that does not wait sends thousands."""
@@ -45,7 +51,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[ClusterSe
     folder = tmp_path_factory.mktemp("cluster")
     store = folder / "shared"
     store.mkdir()
-    with cluster_of(3, folder, store.as_uri()) as servers:
+    with cluster_of(3, folder, store.as_uri(), *OPTIONS) as servers:
         yield servers
 
 
@@ -170,6 +176,13 @@ def peer_group(servers: Sequence[ClusterServer], folder: Path, library: str, top
     return PeerGroup(clients.group, *(clients.member(library, name) for name in names))
 
 
+def consumer_protocol_group(servers: Sequence[ClusterServer], folder: Path, topic: str, closing: ExitStack) -> Group:
+    group = name_on(servers[0].address, CONSUMER_PROTOCOL)
+    clients = GroupClients(bootstrap(servers), folder, group, topic, closing)
+    names = [f"{CONSUMER_PROTOCOL}-member-{number}" for number in range(MEMBERS["confluent"])]
+    return PeerGroup(group, *(clients.member("confluent", name, protocol="consumer") for name in names))
+
+
 def java_group(servers: Sequence[ClusterServer], folder: Path, jars: Path, topic: str, closing: ExitStack) -> Group:
     group = name_on(servers[0].address, "java")
     options: dict[str, Any] = {"topic": topic, "group_id": group, "bootstrap_server": bootstrap(servers)}
@@ -188,6 +201,7 @@ def scenario(servers: list[ClusterServer], class_path: Path, tmp_path: Path) -> 
         producer_admin = GroupClients(bootstrap(servers), tmp_path, "", topic, closing).producer_admin("confluent")
         producer_admin.ask("create_topic", topic=topic)
         groups = [peer_group(servers, tmp_path, library, topic, closing) for library in MEMBERS]
+        groups.append(consumer_protocol_group(servers, tmp_path, topic, closing))
         groups.append(java_group(servers, tmp_path, class_path, topic, closing))
         for group in groups:
             wait_until_partitions_are_shared(*group.members)
@@ -196,7 +210,7 @@ def scenario(servers: list[ClusterServer], class_path: Path, tmp_path: Path) -> 
 
 def start_again(server: ClusterServer, servers: Sequence[ClusterServer]) -> None:
     joins = server.log.count("joined the cluster")
-    server.start()
+    server.start(*OPTIONS)
     server.wait_for_log("joined the cluster", joins + 1)
     wait_until_balanced(servers)
 
