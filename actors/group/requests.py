@@ -222,7 +222,9 @@ REQUESTS: dict[type, RequestRow] = {
         validate=_validate_heartbeat,
     ),
     RegexesResolved: RequestRow(error_code, absent=is_always(ErrorCode.NONE), refused=is_always(ErrorCode.NONE)),
-    DescribeConsumerGroup: RequestRow(describe_error, absent=describe_absent, refused=describe_refused),
+    DescribeConsumerGroup: RequestRow(
+        describe_error, absent=describe_absent, refused=describe_refused, needs_group_id=True
+    ),
     OffsetCommit: RequestRow(
         _commit_error,
         absent=_commit_absent,

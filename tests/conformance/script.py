@@ -47,7 +47,7 @@ UNORDERED: Mapping[str, frozenset[str]] = {
     "list_groups": frozenset({"groups"}),
     "delete_groups": frozenset({"results"}),
     "consumer_group_heartbeat": frozenset({"topic_partitions", "partitions"}),
-    "consumer_group_describe": frozenset({"members", "topic_partitions", "partitions"}),
+    "consumer_group_describe": frozenset({"members", "topic_partitions", "partitions", "subscribed_topic_names"}),
 }
 UNORDERED_IN_ALL_OFFSETS = frozenset({"topics", "partitions"})
 

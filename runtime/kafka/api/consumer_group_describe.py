@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
@@ -32,7 +33,7 @@ TopicNames = Mapping[bytes, str]
 
 
 def handle(call: Call) -> Steps[None]:
-    """Ask the groups, each once. As in Kafka, the entries of denied groups come first."""
+    """Ask the groups, each once. As in Kafka, the entries of denied groups come first, then those without a name."""
     verdicts = yield from authorize_in_steps(call, DESCRIBE_GROUP, call.request.group_ids)
     numbers: dict[str, int] = {}
     for group_ids in pieces(call.request.group_ids):
@@ -60,7 +61,8 @@ def _entries(call: Call, denial: ErrorCode, numbers: dict[str, int], entries: li
             if group_id not in numbers:
                 yield _group(call, ConsumerGroupDescribed(denial, group_id))
         yield None
-    for group_id in call.request.group_ids:
+    group_ids = call.request.group_ids
+    for group_id in chain(("",) * group_ids.count(""), filter(None, group_ids)):
         if group_id in numbers:
             yield entries[numbers[group_id]]
 

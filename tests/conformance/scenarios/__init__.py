@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ..script import Script
+from .consumer_groups import CONSUMER_CONFIGS, CONSUMER_GROUPS, CONSUMER_TOPICS
 from .consumer_joining import CONSUMER_JOINING, CONSUMER_SMALL, VALIDATION
+from .consumer_offsets import CONSUMER_OFFSETS
+from .consumer_rebalances import CONSUMER_EPOCHS, CONSUMER_INTERVALS, CONSUMER_REBALANCES, CONSUMER_SESSIONS
+from .consumer_static import CONSUMER_STATIC
 from .joining import DELAYED, JOINING, SMALL
 from .leaving import GROUPS, LEAVING
 from .offsets import COMMITS, DELETES, EXPIRIES, FETCHES, NAMELESS
@@ -25,6 +29,14 @@ PLAIN: Settings = {
 
 # Groups of the consumer protocol get a new assignment at once.
 CONSUMER: Settings = {**PLAIN, "group.consumer.assignment.interval.ms": 0}
+
+# Small groups with short sessions.
+CONSUMER_SHORT: Settings = {
+    **CONSUMER,
+    "group.consumer.max.size": 2,
+    "group.consumer.min.session.timeout.ms": 8000,
+    "group.consumer.session.timeout.ms": 8000,
+}
 
 
 class Chapter(NamedTuple):
@@ -52,5 +64,14 @@ CHAPTERS: Mapping[str, Chapter] = {
     ),
     "consumer-joining": Chapter(CONSUMER, CONSUMER_JOINING),
     "consumer-validation": Chapter(CONSUMER, VALIDATION),
-    "consumer-small": Chapter({**CONSUMER, "group.consumer.max.size": 2}, CONSUMER_SMALL),
+    "consumer-static": Chapter(CONSUMER, CONSUMER_STATIC),
+    "consumer-epochs": Chapter(CONSUMER, CONSUMER_EPOCHS),
+    "consumer-rebalances": Chapter(CONSUMER, CONSUMER_REBALANCES),
+    "consumer-offsets": Chapter(CONSUMER, CONSUMER_OFFSETS),
+    "consumer-groups": Chapter(CONSUMER, CONSUMER_GROUPS),
+    "consumer-topics": Chapter(CONSUMER, CONSUMER_TOPICS),
+    "consumer-configs": Chapter(CONSUMER, CONSUMER_CONFIGS),
+    "consumer-small": Chapter(CONSUMER_SHORT, CONSUMER_SMALL),
+    "consumer-sessions": Chapter(CONSUMER_SHORT, CONSUMER_SESSIONS),
+    "consumer-intervals": Chapter({**PLAIN, "group.consumer.assignment.interval.ms": 5000}, CONSUMER_INTERVALS),
 }
