@@ -96,6 +96,15 @@ class ConsumerGroup:
         handler = (CLOSED if self.is_closed else OPEN).get(type(request))
         return refuse(request) if handler is None else handler(self, request, reply, effects)
 
+    def renew(self, request: ConsumerHeartbeat, effects: Effects) -> ConsumerHeartbeatReply | None:
+        """The usual heartbeat. None, without an effect, for any other, which ``handle`` decides about."""
+        if self.is_closed or not self.queue.is_idle:
+            return None
+        reply = unchanged_reply(self.soft, request, self.decisions)
+        if reply is not None:
+            self.timers.set_session(request.member_id, self.decisions.settings.session_timeout_ms, effects)
+        return reply
+
     def submit(self, request: Any, reply: ReplyTo | None, effects: Effects) -> Any:
         return self.queue.submit(request, reply, effects)
 
@@ -202,15 +211,6 @@ def _describe(group: ConsumerGroup, request: DescribeConsumerGroup, _reply: Repl
     return steps if len(state.members) > SHORT_WORK_ITEMS else run_steps(steps)
 
 
-def _heartbeat(group: ConsumerGroup, request: ConsumerHeartbeat, reply: ReplyTo | None, effects: Effects) -> Any:
-    if group.queue.is_idle:
-        unchanged = unchanged_reply(group.soft, request, group.decisions)
-        if unchanged is not None:
-            group.timers.set_session(request.member_id, group.decisions.settings.session_timeout_ms, effects)
-            return unchanged
-    return group.submit(request, reply, effects)
-
-
 def _commit(group: ConsumerGroup, request: OffsetCommit, _reply: ReplyTo | None, _effects: Effects) -> ErrorCode:
     return check_commit(group.soft, request, group.decisions.topics, group.decisions.metadata_max)
 
@@ -239,7 +239,7 @@ def _refuse(_group: object, request: Any, _reply: ReplyTo | None, _effects: Effe
 Handler = Callable[[ConsumerGroup, Any, ReplyTo | None, Effects], Any]
 
 OPEN: Mapping[type, Handler] = {
-    ConsumerHeartbeat: _heartbeat,
+    ConsumerHeartbeat: ConsumerGroup.submit,
     LeaveGroup: ConsumerGroup.submit,
     RegexesResolved: ConsumerGroup.submit,
     DescribeConsumerGroup: _describe,

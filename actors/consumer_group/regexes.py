@@ -43,7 +43,7 @@ def change_regex(
     else:
         change = _change(state, before.regex, after.regex, environment, plan)
     if state.regex_members or after.regex:
-        plan.regexes_to_resolve = _due(state, before.regex, after.regex, environment)
+        plan.regexes_to_resolve = due_regexes(state, before.regex, after.regex, environment)
     return change
 
 
@@ -60,8 +60,8 @@ def _change(state: GroupState, old: str, new: str, environment: DecisionEnvironm
     return RegexChange.UNRESOLVED
 
 
-def _due(state: GroupState, old: str, new: str, environment: DecisionEnvironment) -> Collection[str]:
-    """The expressions to resolve now, with this member's; empty if it is not time."""
+def due_regexes(state: GroupState, old: str, new: str, environment: DecisionEnvironment) -> Collection[str]:
+    """The expressions to resolve now, if this member's changes from ``old`` to ``new``; empty if it is not time."""
     if environment.is_resolving or _is_fresh(state, MIN_INTERVAL_MS, environment):
         return ()
     wanted = dict(state.regex_members)

@@ -6,31 +6,31 @@ from ..errors import NO_ERROR
 from .messages import ConsumerHeartbeat, ConsumerHeartbeatReply
 from .plan import DecisionEnvironment
 from .records import MemberState
+from .regexes import due_regexes
 from .state import GroupState
 
 STABLE = MemberState.STABLE  # in Python 3.11 reading an attribute of an enum costs as much as a function call
 
-UNCHANGED = ConsumerHeartbeat("", "", 0)[3:10]
-"""What a heartbeat says of the member and its partitions if all is as before."""
+UNCHANGED = ConsumerHeartbeat("", "", 0)[4:10]
+"""What a heartbeat says of the member and its partitions, after the instance id, if all is as before."""
 
 
 def unchanged_reply(
     state: GroupState, request: ConsumerHeartbeat, environment: DecisionEnvironment
 ) -> ConsumerHeartbeatReply | None:
-    """The reply of ``handle_heartbeat``, if it would write nothing; None if the heartbeat has to be decided.
-
-    Regular expressions are looked up again at heartbeats, so a group that has some decides about all.
-    """
-    member, epoch = state.members.get(request.member_id), request.member_epoch
-    if member is None or epoch <= 0 or request[3:10] != UNCHANGED:
+    """The reply of ``handle_heartbeat``, if it would write nothing; None if the heartbeat has to be decided."""
+    member, epoch, instance_id = state.members.get(request.member_id), request.member_epoch, request.instance_id
+    if member is None or epoch <= 0 or request[4:10] != UNCHANGED:
         return None
     about, current = member.about, member.current
     if epoch != current.member_epoch or current.state is not STABLE:
         return None
-    if not epoch == state.epoch.epoch == state.target.epoch or state.topics_version != environment.topics.version:
+    if epoch != state.epoch.epoch or epoch != state.target.epoch or state.topics_version != environment.topics.version:
         return None
-    if about.client_id != request.client_id or about.client_host != request.client_host or about.classic is not None:
+    if request.client_id != about.client_id or request.client_host != about.client_host or about.classic is not None:
         return None
-    if state.regex_members:
+    if instance_id is not None and state.static_members.get(instance_id) != request.member_id:
+        return None
+    if state.regex_members and due_regexes(state, about.regex, about.regex, environment):
         return None
     return ConsumerHeartbeatReply(NO_ERROR, None, request.member_id, epoch, environment.settings.heartbeat_interval_ms)

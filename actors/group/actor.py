@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..base import Actor, Overflow, Supervision, requeue_first
+from ..consumer_group.group import ConsumerGroup
+from ..consumer_group.messages import ConsumerHeartbeat
 from ..errors import NO_ERROR, ErrorCode
 from ..messages import (
     DeleteTopicOffsets,
@@ -54,12 +56,13 @@ class GroupActor(Actor):
     overflow = Overflow.PAUSE
     handlers = {
         Heartbeat: "heartbeat",
+        ConsumerHeartbeat: "consumer_heartbeat",
         OffsetCommit: "commit",
         Written: "handle_written",
         MarkerRecord: "apply_marker",
         Expired: "handle_expired",
-        ExpireOffsets: "expire_offsets",
-        DeleteTopicOffsets: "delete_topic_offsets",
+        ExpireOffsets: "delete_offsets",
+        DeleteTopicOffsets: "delete_offsets",
         Shutdown: "shut_down",
         Unload: "unload",
         Unpack: "unpack",
@@ -101,6 +104,17 @@ class GroupActor(Actor):
             active.apply_effects()
         return answer
 
+    def consumer_heartbeat(self, request: ConsumerHeartbeat) -> object:
+        """The same for the consumer protocol. A heartbeat that may change something is handled by its row."""
+        active = self.active
+        group = active.group
+        answer = group.renew(request, active.effects) if type(group) is ConsumerGroup else None
+        if answer is None:
+            return self.on_receive(request)
+        if active.effects.alarms:
+            active.apply_effects()
+        return answer
+
     def commit(self, request: OffsetCommit) -> object:
         return commit(self.active, request, self.reply_to)
 
@@ -115,10 +129,9 @@ class GroupActor(Actor):
         self.data.replay(marker)
         self.active.apply_effects()
 
-    def expire_offsets(self, message: ExpireOffsets) -> object:
-        return expire_offsets(self.active, message, self.reply_to)
-
-    def delete_topic_offsets(self, message: DeleteTopicOffsets) -> object:
+    def delete_offsets(self, message: ExpireOffsets | DeleteTopicOffsets) -> object:
+        if isinstance(message, ExpireOffsets):
+            return expire_offsets(self.active, message, self.reply_to)
         return delete_topic_offsets(self.active, message, self.reply_to)
 
     def shut_down(self, _message: Shutdown) -> Steps[None]:

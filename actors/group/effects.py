@@ -68,11 +68,6 @@ class Effects:
         self.background: list[Callable[[], Any]] = []
         self.work: deque[Steps[None]] = deque()
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether the decision has changed nothing."""
-        return not (self.records or self.alarms or self.answers or self.events or self.work or self.background)
-
     def run(self, steps: Steps[None], size: int) -> None:
         """Run a part of the decision: now, or if it handles many items, in steps. ``size``: how many."""
         if size > SHORT_WORK_ITEMS or self.work:

@@ -65,12 +65,11 @@ def _applied(active: ActiveGroup, answer: object) -> object:
 
 
 def beat(active: ActiveGroup, request: ConsumerHeartbeat, reply: ReplyTo | None) -> object:
-    """The hot path: a heartbeat without effects has changed nothing."""
+    """A heartbeat that may change something; see ``GroupActor.consumer_heartbeat`` for the others."""
     group = active.group
     if group.type != CONSUMER:
         return _beat_other_kind(active, request, reply)
-    answer = group.handle(request, reply, active.effects)
-    return answer if active.effects.is_empty else _applied(active, answer)
+    return _applied(active, group.handle(request, reply, active.effects))
 
 
 def _beat_other_kind(active: ActiveGroup, request: ConsumerHeartbeat, reply: ReplyTo | None) -> object:

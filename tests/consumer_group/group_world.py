@@ -95,10 +95,15 @@ class World:
         """The same with the partitions of a request."""
         request = ConsumerHeartbeat(GROUP, member_id, epoch, **fields)
         plan, unchanged = Plan(), unchanged_reply(self.state, request, self)
-        reply = handle_heartbeat(self.state, request, self, plan)
+        try:
+            reply = handle_heartbeat(self.state, request, self, plan)
+        except CoordinatorError:
+            assert unchanged is None
+            raise
         if unchanged is not None:
             self.unchanged += 1
-            assert (unchanged, [], {}) == (reply, plan.records, plan.deadlines)
+            assert (unchanged, [], {}, [member_id]) == (reply, plan.records, plan.deadlines, plan.sessions)
+            assert not (plan.removed or plan.regexes_to_resolve or plan.topics_version or plan.asked_ms)
         self.apply(plan)
         return reply
 

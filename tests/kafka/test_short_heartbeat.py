@@ -20,9 +20,9 @@ from callboard.runtime.kafka.codec.short_heartbeat import NAME, ShortHeartbeat
 texts = st.text(max_size=30) | st.sampled_from((125, 126, 127, 300)).map("x".__mul__)
 
 
-def usual(version: int, group_id: str, member_id: str, epoch: int) -> Any:
+def usual(version: int, group_id: str, member_id: str, epoch: int, instance_id: str | None = None) -> Any:
     return message_type(NAME, version, "request")(
-        group_id=group_id, member_id=member_id, member_epoch=epoch, topic_partitions=None
+        group_id=group_id, member_id=member_id, member_epoch=epoch, instance_id=instance_id, topic_partitions=None
     )
 
 
@@ -35,26 +35,27 @@ def read_by_kio(version: int, body: bytes) -> Any:
     group_id=texts,
     member_id=texts,
     epoch=st.integers(-(2**31), 2**31 - 1),
+    instance_id=st.none() | texts,
     before=st.binary(max_size=3),
     after=st.binary(max_size=3),
 )
 def test_usual_heartbeat_is_read_as_by_kio(
-    version: int, group_id: str, member_id: str, epoch: int, before: bytes, after: bytes
+    version: int, group_id: str, member_id: str, epoch: int, instance_id: str | None, before: bytes, after: bytes
 ) -> None:
-    body = encode_body(usual(version, group_id, member_id, epoch))
+    body = encode_body(usual(version, group_id, member_id, epoch, instance_id))
     read, size = schema(NAME, version).read(before + body + after, len(before))
     expected, expected_size = read_by_kio(version, body)
     assert size == expected_size == len(body)
     for field in fields(expected):
         assert getattr(read, field.name) == getattr(expected, field.name)
-    assert isinstance(read, ShortHeartbeat) == (len(group_id.encode()) < 127 and len(member_id.encode()) < 127)
+    are_short = all(len(text.encode()) < 127 for text in (group_id, member_id, instance_id or ""))
+    assert isinstance(read, ShortHeartbeat) == are_short
 
 
 @pytest.mark.parametrize("version", versions(NAME))
 @pytest.mark.parametrize(
     "change",
     [
-        {"instance_id": "i"},
         {"rack_id": "r"},
         {"rebalance_timeout": timedelta(milliseconds=0)},
         {"subscribed_topic_names": ()},
@@ -69,8 +70,9 @@ def test_other_heartbeats_are_read_by_kio(version: int, change: dict[str, Any]) 
 
 
 @pytest.mark.parametrize("version", versions(NAME))
-def test_damaged_heartbeats_are_refused(version: int) -> None:
-    body = encode_body(usual(version, "group", "member", 3))
+@pytest.mark.parametrize("instance_id", [None, "instance"])
+def test_damaged_heartbeats_are_refused(version: int, instance_id: str | None) -> None:
+    body = encode_body(usual(version, "group", "member", 3, instance_id))
     read = schema(NAME, version).read
     for end in range(len(body)):
         with pytest.raises((ValueError, IndexError, schema(NAME, version).decode_error)):

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 from ....actors.consumer_group.messages import ConsumerHeartbeat, ConsumerHeartbeatReply
 from ....actors.consumer_group.records import Partition
-from ....actors.consumer_group.unchanged import UNCHANGED
 from ....actors.steps import SHORT_WORK_ITEMS, Steps, pieces, run_steps
 from ..authorize import authorize, authorize_in_steps
 from ..call import Body, Call
@@ -51,8 +50,13 @@ def handle_unchecked(call: Call) -> Steps[None] | None:
     if type(request) is not ShortHeartbeat:
         return _ask_in_steps(call)
     message = ConsumerHeartbeat(
-        *(request.group_id, request.member_id, request.member_epoch, *UNCHANGED),
-        *(connection.client_id, connection.client_host, call.schema.version >= MEMBER_CHOOSES_ID_FROM),
+        request.group_id,
+        request.member_id,
+        request.member_epoch,
+        request.instance_id,
+        client_id=connection.client_id,
+        client_host=connection.client_host,
+        needs_member_id=call.schema.version >= MEMBER_CHOOSES_ID_FROM,
     )
     call.ask_group(message, encode)
     return None
