@@ -75,6 +75,7 @@ class MemberOptions:
         for name in ("rebalance_timeout_ms", "refresh_interval_ms"):
             _check_ms(name, getattr(self, name))
         if self.protocol == CLASSIC:
+            self.assignors()
             self.timeouts()
 
     def check_consumer(self) -> None:
