@@ -1,7 +1,8 @@
 """Functions of the user as assignors: they run in a thread of their own, and their errors are logged.
 
 A function may take long, so the event loop does not wait for it. An assignment that is not ready in a few milliseconds
-is asked for again with the next heartbeat; Kafka's members get theirs with a heartbeat too.
+is asked for again with the next heartbeat; Kafka's members get theirs with a heartbeat too. Kafka's assignors run in
+such a thread for large groups.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from ..common.logs import get_logger
 
 WAIT_S = 0.005
 """How long the event loop waits for a function, which is long enough for most of them."""
+
+LARGE_GROUP_ITEMS = 1_000
+"""Members and partitions. Kafka's assignors take about 20 us for each, so those of larger groups run in a thread."""
 
 JOBS_MAX = 100
 """Assignments that nobody has asked for again; the oldest are dropped."""
@@ -110,6 +114,19 @@ def _work(queue: SimpleQueue[Job | None], assignor: ServerAssignor) -> None:
         if job.is_wanted:
             job.run(assignor)
         job.done.set()
+
+
+class LargeInBackground:
+    """``ServerAssignor`` that runs another one at once, or for large groups in a thread."""
+
+    def __init__(self, assignor: ServerAssignor, wait_s: float = WAIT_S) -> None:
+        self.name = assignor.name
+        self._assignor = assignor
+        self._background = BackgroundAssignor(assignor, wait_s)
+
+    def assign(self, group: GroupToAssign) -> TargetAssignment:
+        items = len(group.members) + sum(topic.partition_count for topic in group.topics.values())
+        return (self._background if items > LARGE_GROUP_ITEMS else self._assignor).assign(group)
 
 
 class LoggedFunction:

@@ -16,7 +16,7 @@ from ...actors.assignors.server.base import ServerAssignor
 from ...actors.assignors.server.table import SERVER_ASSIGNORS
 from ..common.errors import StartError
 from ..settings.rows import list_items
-from .assignor_thread import as_server_assignor
+from .assignor_thread import LargeInBackground, as_server_assignor
 
 ENTRY_POINTS = "callboard.assignors"
 
@@ -26,10 +26,12 @@ def make_server_assignors(
 ) -> dict[str, ServerAssignor]:
     """Those that ``named`` lists, and then the other functions. The first is the default.
 
-    ``named``: the setting ``group_consumer_assignors``. ``in_background``: whether functions run in threads. Raises
-    StartError for a name that is not known or cannot be used.
+    ``named``: the setting ``group_consumer_assignors``. ``in_background``: whether functions, and Kafka's
+    assignors for large groups, run in threads. Raises StartError for a name that is not known or cannot be used.
     """
     known = dict(SERVER_ASSIGNORS)
+    if in_background:
+        known.update((name, LargeInBackground(assignor)) for name, assignor in SERVER_ASSIGNORS.items())
     for name, function in functions.items():
         check_assignor(name, function)
         known[name] = as_server_assignor(name, function, in_background=in_background)

@@ -16,7 +16,15 @@ from callboard.actors.assignors.server.base import (
     Topic,
 )
 from callboard.actors.assignors.server.function import ServerFunction
-from callboard.runtime.node.assignor_thread import JOBS_MAX, BackgroundAssignor, as_server_assignor
+from callboard.actors.assignors.server.table import SERVER_ASSIGNORS
+from callboard.runtime.node.assignor_thread import (
+    JOBS_MAX,
+    LARGE_GROUP_ITEMS,
+    BackgroundAssignor,
+    LargeInBackground,
+    as_server_assignor,
+)
+from callboard.runtime.node.server_assignors import make_server_assignors
 
 T = b"t" * 16
 TARGET = {"a": {T: [0, 1]}}
@@ -157,3 +165,24 @@ def test_an_error_is_logged_once_with_the_function(caplog: pytest.LogCaptureFixt
     assert "an assignor has failed" in first and "by_rack" in first and "no rack" in first
     assert "no zone" in second
     assert "KeyError" in caplog.text
+
+
+def test_only_large_groups_are_assigned_in_a_thread() -> None:
+    threads: list[bool] = []
+
+    def assign(partitions: Mapping[str, int], members: Sequence[MemberSubscription]) -> Shares:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return all_to_first(partitions, members)
+
+    assignor = LargeInBackground(ServerFunction("mine", assign), FOREVER_S)
+    for partitions in (LARGE_GROUP_ITEMS - 1, LARGE_GROUP_ITEMS):
+        assert assignor.assign(group(partitions=partitions)) == {"a": {T: list(range(partitions))}}
+    assert threads == [True, False]
+
+
+def test_kafkas_assignors_of_a_node_run_in_a_thread_for_large_groups() -> None:
+    made = make_server_assignors({}, "range,uniform", in_background=True)
+    assert {name: type(assignor) for name, assignor in made.items()} == dict.fromkeys(made, LargeInBackground)
+    assert list(made) == ["range", "uniform"]
+    in_turn = make_server_assignors({}, "range,uniform", in_background=False)
+    assert in_turn == SERVER_ASSIGNORS
