@@ -11,6 +11,7 @@
 - metadata_hash.py: whether a topic has changed.
 - plan.py: what a decision wants: records, timers.
 - group.py: one group, for its actor. timers.py: deadlines. notes.py: events. kind.py: how the group is stored.
+- invariants.py: what is always true of a group, for tests.
 - requests.py: replies to requests for groups that do not exist, or are of another kind.
 - environment.py, decision_environment.py: what groups get from outside.
 

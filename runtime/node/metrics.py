@@ -26,8 +26,9 @@ from prometheus_client.registry import Collector
 from ...actors.coordinator.partitions import GroupPartition
 from ...actors.group.kind import PASSIVATED_NAME
 from ...actors.group.kinds import KINDS
-from ...actors.group.offsets import packed_types
+from ...actors.group.offsets import count_packed_types
 from ...actors.memory import MemorySample
+from ...actors.records import GroupType
 from ..common.errors import StartError
 from ..disk.disk import Disk, file_size
 from ..log.manifest import log_files
@@ -146,12 +147,10 @@ def _sizes(data: Path) -> Sizes:
     return Sizes(clean + dirty, dirty)
 
 
-def _count_passivated(partitions: Iterable[GroupPartition]) -> Mapping[str, int]:
-    """By type. With one kind of group there is nothing to read in a million packed groups."""
-    if len(KINDS) == 1:
-        return {group_type: sum(len(partition.passivated) for partition in partitions) for group_type in KINDS}
+def _count_passivated(partitions: Iterable[GroupPartition]) -> Counter[GroupType]:
+    """By type."""
     copies = (tuple(partition.passivated.values()) for partition in partitions)
-    return Counter(packed_types(packed)[0] for copy in copies for packed in copy)
+    return sum(map(count_packed_types, copies), Counter[GroupType]())
 
 
 class NodeCollector(Collector):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.active_group import IDLE_MS
-from callboard.actors.group.offsets import GroupData, packed_types
+from callboard.actors.group.offsets import GroupData, count_packed_types, packed_types
 from callboard.actors.messages import Committed
 from callboard.actors.records import CLASSIC, GroupValue, OffsetRecord, OffsetValue
 from callboard.actors.timer.messages import Wake
@@ -101,3 +101,4 @@ def test_unpacked_group_equals_packed_group(
     unpacked = GroupData.unpack(packed)
     assert (unpacked.value, list(unpacked.offsets)) == (data.value, list(data.offsets))
     assert packed_types(packed) == (CLASSIC, value.protocol_type if value else "")
+    assert count_packed_types([packed, packed]) == {CLASSIC: 2}

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ....actors.base import ActorRef
+from ....actors.consumer_group.group import ConsumerGroup
+from ....actors.consumer_group.invariants import check as check_consumer_group
 from ....actors.consumer_group.messages import ConsumerHeartbeat
 from ....actors.errors import ErrorCode
 from ....actors.group.actor import GroupActor
@@ -115,16 +117,24 @@ class GroupEventChecker(Listener):
 
 
 def check_groups(groups: Iterable[ActorRef], fail: Callable[[str], None]) -> None:
-    """Check the invariants of the classic groups in memory."""
+    """Check the invariants of the groups in memory."""
     for ref in groups:
         actor = ref.actor_inbox.actor
-        if isinstance(actor, GroupActor) and isinstance(actor.group, ClassicGroup):
-            try:
-                actor.group.check()
-            except AssertionError as error:
-                fail(f"{actor}: {error}")
-            if actor.active.in_flight.is_all_appended:
-                _check_appended(actor, actor.group, fail)
+        if isinstance(actor, GroupActor):
+            _check_group(actor, fail)
+
+
+def _check_group(actor: GroupActor, fail: Callable[[str], None]) -> None:
+    group = actor.group
+    try:
+        if isinstance(group, ClassicGroup):
+            group.check()
+        elif isinstance(group, ConsumerGroup):
+            check_consumer_group(group)
+    except AssertionError as error:
+        fail(f"{actor}: {error}")
+    if isinstance(group, ClassicGroup) and actor.active.in_flight.is_all_appended:
+        _check_appended(actor, group, fail)
 
 
 def _check_appended(actor: GroupActor, group: ClassicGroup, fail: Callable[[str], None]) -> None:
