@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from callboard.runtime.cluster.engines import open_store
-from callboard.runtime.cluster.register import Register
+from callboard.runtime.cluster.register import Register, planned_owners
 from callboard.runtime.cluster.session_environment import SessionEnvironment
 from callboard.runtime.cluster.store import Store
 from callboard.runtime.log.partition_counts import PartitionCounts
@@ -75,7 +75,7 @@ class NodeThread:
 
         def is_balanced() -> bool:
             served = [len(node.values) for node in self.nodes.values()]
-            return sum(served) == partitions and max(served) - min(served) <= 2 and min(served) > 0
+            return sum(served) == partitions and min(served) > 0 and all(map(is_as_planned, self.nodes.values()))
 
         self.wait(is_balanced)
 
@@ -125,3 +125,9 @@ def node_thread(url: str) -> Iterator[NodeThread]:
         yield thread
     finally:
         thread.end()
+
+
+def is_as_planned(node: SimulatedNode) -> bool:
+    """By the newest register that the node has read, no more partitions move."""
+    register = None if node.session is None else node.session.register.current
+    return register is not None and planned_owners(register) == list(register.owners)
