@@ -27,7 +27,7 @@ Change = Callable[[Callable[[Register], Register | None]], Awaitable[object]]
 
 def batch_size(count: int) -> int:
     """How many of ``count`` partitions are given away at once."""
-    return min(PARTITIONS_AT_ONCE, math.ceil(count / BATCHES))
+    return min(PARTITIONS_AT_ONCE, max(1, math.ceil(count / BATCHES)))
 
 
 class Handover:

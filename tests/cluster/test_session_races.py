@@ -187,6 +187,17 @@ def test_few_partitions_are_given_at_once_and_each_batch_waits_for_the_one_befor
     assert BATCHES * TTL_S / 4 <= slept_s[0] < BATCHES * TTL_S / 2
 
 
+def test_node_that_nobody_can_take_partitions_from_gives_none() -> None:
+    async def run() -> None:
+        owner = Owner()
+        await owner.begin()
+        before = await owner.join(SESSION)
+        await owner.handover.give(owner.handover.surplus(before))
+        assert await owner.register.read() == before
+
+    asyncio.run(run())
+
+
 def test_read_during_a_change_skips_no_version_of_the_register() -> None:
     async def run() -> None:
         owner = Owner()
