@@ -69,7 +69,7 @@ def _beat(
 def _target(
     state: GroupState, member: Member, has_changed: bool, environment: DecisionEnvironment, plan: Plan
 ) -> Target:
-    is_current = state.topics_version == environment.topics.version
+    is_current = state.seen.topics_version == environment.topics.version
     if is_current and not has_changed and not needs_target(state, environment):
         return Target(state.target.epoch, state.target_of(member))
     subscriptions = with_member(state, member)

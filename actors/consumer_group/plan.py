@@ -135,9 +135,10 @@ class Plan:
     def apply_to(self, state: GroupState) -> None:
         """Change the state: by the records, and by what is not durable."""
         state.replay_all(self.records)
-        if self.topics_version is not None:
-            state.topics_version = self.topics_version
-        if self.regexes_version is not None:
-            state.regexes_version = self.regexes_version
-        if self.asked_ms is not None:
-            state.asked_ms = self.asked_ms
+        seen = {
+            "topics_version": self.topics_version,
+            "regexes_version": self.regexes_version,
+            "asked_ms": self.asked_ms,
+        }
+        if changes := {name: value for name, value in seen.items() if value is not None}:
+            state.seen = state.seen._replace(**changes)

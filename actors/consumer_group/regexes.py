@@ -88,7 +88,7 @@ def _is_fresh(state: GroupState, interval_ms: int, environment: DecisionEnvironm
 
 def _has_new_topics(state: GroupState, environment: DecisionEnvironment) -> bool:
     """Whether topics were created since the last result, or perhaps were, because it is from before a restart."""
-    return state.regexes_version is None or state.regexes_version < environment.topics.created_version
+    return state.seen.regexes_version is None or state.seen.regexes_version < environment.topics.created_version
 
 
 def apply_result(

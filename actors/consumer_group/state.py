@@ -56,6 +56,18 @@ class Member(NamedTuple):
         return self.current.state is MemberState.STABLE and self.current.member_epoch == epoch
 
 
+class Seen(NamedTuple):
+    """What the group has looked at. None: not yet.
+
+    ``topics_version``: that of the topics when the group last looked at them. ``regexes_version``: that of the topics
+    when it last resolved its regular expressions. ``asked_ms``: when an assignor was asked that did not answer at once.
+    """
+
+    topics_version: int | None = None
+    regexes_version: int | None = None
+    asked_ms: int | None = None
+
+
 class GroupState:
     """``owners``: the member of each partition that is assigned or pending revocation. ``targets``: by member id.
 
@@ -66,15 +78,12 @@ class GroupState:
     ``regex_members``: the number of members of each regular expression, resolved or not. ``text_bytes``: about the
     length of what the members said of themselves.
 
-    Not durable: ``members_max``, the largest number of members so far; ``topics_version``, that of the topics when the
-    group last looked at them, and ``regexes_version``, when it last resolved its regular expressions (None: never);
-    ``asked_ms``: when an assignor was asked that did not answer at once.
+    Not durable: ``members_max``, the largest number of members so far, and ``seen``.
     """
 
     __slots__ = (
-        *("asked_ms", "epoch", "group_id", "has_topic_metadata", "members", "members_max", "owners"),
-        *("regex_members", "regexes", "regexes_version", "static_members", "target", "targets"),
-        *("subscriptions", "text_bytes", "topics_version"),
+        *("epoch", "group_id", "has_topic_metadata", "members", "members_max", "owners", "regex_members"),
+        *("regexes", "seen", "static_members", "subscriptions", "target", "targets", "text_bytes"),
         "_stable_at",
     )
 
@@ -92,9 +101,7 @@ class GroupState:
         self.has_topic_metadata = False
         self.text_bytes = 0
         self.members_max = 0
-        self.topics_version: int | None = None
-        self.regexes_version: int | None = None
-        self.asked_ms: int | None = None
+        self.seen = Seen()
         self._stable_at: dict[int, int] = {}  # member epoch -> number of members that are stable there
 
     def __eq__(self, other: object) -> bool:

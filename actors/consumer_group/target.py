@@ -112,7 +112,7 @@ def needs_target(state: GroupState, environment: DecisionEnvironment, epoch: int
 
 def _may_assign(state: GroupState, environment: DecisionEnvironment) -> bool:
     """Whether the last assignment is old enough (KIP-1263). One of the future is: the clock was set back."""
-    asked_ms = state.asked_ms
+    asked_ms = state.seen.asked_ms
     if asked_ms is not None and asked_ms <= environment.wall_ms < asked_ms + ASK_AGAIN_MS:
         return False
     interval_ms, last_ms = environment.settings.assignment_interval_ms, state.target.timestamp_ms

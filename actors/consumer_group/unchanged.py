@@ -25,7 +25,11 @@ def unchanged_reply(
     about, current = member.about, member.current
     if epoch != current.member_epoch or current.state is not STABLE:
         return None
-    if epoch != state.epoch.epoch or epoch != state.target.epoch or state.topics_version != environment.topics.version:
+    if (
+        epoch != state.epoch.epoch
+        or epoch != state.target.epoch
+        or state.seen.topics_version != environment.topics.version
+    ):
         return None
     if request.client_id != about.client_id or request.client_host != about.client_host or about.classic is not None:
         return None

@@ -23,7 +23,7 @@ from callboard.actors.consumer_group.records import (
 )
 from callboard.actors.consumer_group.regexes import apply_result
 from callboard.actors.consumer_group.removal import rebalance_expired, session_expired
-from callboard.actors.consumer_group.state import GroupState, Member
+from callboard.actors.consumer_group.state import GroupState, Member, Seen
 from callboard.actors.consumer_group.subscriptions import topics_of
 from callboard.actors.errors import NO_ERROR, CoordinatorError, ErrorCode
 from callboard.actors.messages import LeaveGroup, LeavingMember
@@ -146,7 +146,7 @@ class SearchWorld:
         self.names = names
         self.kind = kind
         self.state = GroupState("g")
-        self.state.topics_version = self.state.regexes_version = SearchTopics.version
+        self.state.seen = Seen(SearchTopics.version, SearchTopics.version)
         self.resolving: tuple[str, ...] = ()
         self.clients = dict.fromkeys(names, Client())
         self.deadlines: dict[str, int] = {}

@@ -153,7 +153,7 @@ def test_one_resolution_at_a_time(world: World) -> None:
 
 def test_a_result_from_before_a_restart_may_have_missed_topics(world: World) -> None:
     world.wall_ms += 10_001
-    world.state.regexes_version = None
+    world.state.seen = world.state.seen._replace(regexes_version=None)
     assert begins(world) == {"t.*"}
     world.resolve()
     world.wall_ms += 10_001
@@ -207,7 +207,7 @@ def test_a_result_finds_a_topic_that_has_grown(world: World) -> None:
     world.topics.grow("t", 2)
     world.resolve("t.*")
     assert world.key_types() == [16, 3]
-    assert world.state.topics_version == world.topics.version
+    assert world.state.seen.topics_version == world.topics.version
 
 
 def test_the_last_member_that_leaves_takes_its_expression_along(world: World) -> None:

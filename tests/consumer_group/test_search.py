@@ -108,7 +108,7 @@ def there_is_one_assignment(state: GroupState, _environment: DecisionEnvironment
         (target, "_may_assign", there_is_one_assignment, "does not settle", "names"),
         (members, "check_epoch", nothing_is_checked, "expected .*FENCED_MEMBER_EPOCH", "names"),
         (members, "check_released", nothing_is_checked, "expected .*UNRELEASED_INSTANCE_ID", "names"),
-        (regexes, "_due", nothing_is_due, "does not settle", "regexes"),
+        (regexes, "due_regexes", nothing_is_due, "does not settle", "regexes"),
         (regexes, "next_group_epoch", the_group_epoch_stays, "does not settle", "regexes"),
         (removal, "remove_members", expressions_are_left, "has no member|does not settle", "regexes"),
     ],
