@@ -139,7 +139,7 @@ class ConsumerGroup:
         clock = self._environment.clock
         for member in value.members.values():
             cause = Cause(Reason.LOADED, identify(member))
-            effects.events.append(event_at(clock, value, Kind.MEMBER_ADDED, cause, value.phase))
+            effects.events.append(event_at(clock, value, Kind.MEMBER_ADDED, cause, value.phase.value))
         self._restore_timers(effects)
 
     def _restore_timers(self, effects: Effects) -> None:

@@ -46,9 +46,9 @@ def before(state: GroupState, plan: Plan) -> Before:
     return Before(state.phase, state.epoch.epoch, removed, tuple(added.values()))
 
 
-def event_at(clock: Clock, state: GroupState, kind: Kind, cause: Cause, phase: GroupPhase) -> GroupEvent:
+def event_at(clock: Clock, state: GroupState, kind: Kind, cause: Cause, state_name: str) -> GroupEvent:
     wall_ms, monotonic_ms = clock.wall_ms(), clock.monotonic_ms()
-    return event_of(kind, cause, phase.value, state.epoch.epoch, wall_ms=wall_ms, monotonic_ms=monotonic_ms)
+    return event_of(kind, cause, str(state_name), state.epoch.epoch, wall_ms=wall_ms, monotonic_ms=monotonic_ms)
 
 
 def events_of(message: Any, earlier: Before, state: GroupState, clock: Clock) -> Iterator[GroupEvent]:
