@@ -22,6 +22,7 @@ from .paired_requests import commit_values, fetch_all, join_values, leave, metad
 from .side_by_side import Address, PairedConnection, PairedValue, SideBySide
 
 COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+CONFIG_COMMAND = "kafka.admin.ConfigCommand"
 DEADLINE_S = 120.0
 RECORDS = 10
 # Values that differ between servers: member ids and the port.
@@ -98,9 +99,9 @@ def add_member(line: PairedConnection, group: str) -> PairedValue:
     return member
 
 
-def call(address: Address, arguments: str) -> subprocess.CompletedProcess[str]:
+def call(address: Address, arguments: str, command: str = COMMAND) -> subprocess.CompletedProcess[str]:
     bootstrap = ["--bootstrap-server", f"{address[0]}:{address[1]}"]
-    java = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{jars()}/*", COMMAND, *bootstrap]
+    java = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{jars()}/*", command, *bootstrap]
     return subprocess.run([*java, *arguments.split()], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
 
 
@@ -147,6 +148,19 @@ def test_group_command_output_equals_kafka(addresses: Addresses, line: PairedCon
             fetch_all(line, group)
         line.ask("heartbeat", 3, group_id="shop", generation_id=1, member_id=member, group_instance_id=None)
     leave(line, 3, "shop", member)
+
+
+def test_config_command_changes_and_shows_settings_of_groups(our_address: Address) -> None:
+    """``kafka-configs.sh``. The answers that it shows are those of Kafka, see ``kafka/test_api_group_configs.py``."""
+    group = "--entity-type groups --entity-name shop"
+    added = call(our_address, f"{group} --alter --add-config consumer.session.timeout.ms=50000", CONFIG_COMMAND)
+    assert "Completed updating config for group shop." in added.stdout, added.stderr
+    shown = call(our_address, "--entity-type groups --describe", CONFIG_COMMAND)
+    assert "Dynamic configs for group shop are:" in shown.stdout, shown.stderr
+    values = (
+        "DYNAMIC_GROUP_CONFIG:consumer.session.timeout.ms=50000, DEFAULT_CONFIG:group.consumer.session.timeout.ms=45000"
+    )
+    assert f"synonyms={{{values}}}" in shown.stdout
 
 
 def test_reset_offsets_export_is_reimported(
