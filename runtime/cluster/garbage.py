@@ -66,6 +66,8 @@ class GarbageCollector:
             for key, data in zip(kept, await self._store.get(kept), strict=True)
             if data is not None
         ]
+        if not manifests:
+            return  # another session owns the partition by now, and has deleted them
         named = {segment.key for manifest in manifests for segment in manifest.segments}
         newest = manifests[-1].version
         segments = [

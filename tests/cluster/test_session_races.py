@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from itertools import pairwise
 from unittest.mock import Mock
 
 from callboard.runtime.cluster.garbage import GarbageCollector
 from callboard.runtime.cluster.handover import BATCHES, Handover
-from callboard.runtime.cluster.keys import REGISTER, register_key, round_key, wal_prefix
+from callboard.runtime.cluster.keys import MANIFESTS, REGISTER, manifest_key, register_key, round_key, wal_prefix
 from callboard.runtime.cluster.manifest import create_manifest, newest_manifest
 from callboard.runtime.cluster.operator import Operator
 from callboard.runtime.cluster.register import Endpoint, Register, decode_register, planned_owners
@@ -46,6 +46,10 @@ class InterruptedStore(MemoryStore):
     def __init__(self, memory: Memory) -> None:
         super().__init__(memory)
         self.before: dict[str, Callable[[], Awaitable[None]]] = {}
+
+    async def get(self, keys: Sequence[str]) -> list[bytes | None]:
+        await self._interrupt(f"get {keys[0]}")
+        return await super().get(keys)
 
     async def list(self, prefix: str, after: str = "") -> list[str]:
         await self._interrupt(f"list {prefix}")
@@ -214,6 +218,30 @@ def test_read_during_a_change_skips_no_version_of_the_register() -> None:
         assert (await reads[0]).version >= 1
         assert register.nodes.keys() == {SESSION, TAKER, OTHER}
         assert await owner.others.list(REGISTER) == [register_key(version) for version in range(4)]
+
+    asyncio.run(run())
+
+
+def test_collector_of_a_partition_that_another_session_owns_by_now_deletes_nothing() -> None:
+    """That session has deleted all manifests that were listed."""
+
+    async def run() -> None:
+        owner = Owner()
+        await owner.begin()
+        collector = GarbageCollector(
+            owner.store, SessionEnvironment(ttl_s=TTL_S), SESSION, owner.register, owner.log.held
+        )
+
+        async def replace_all() -> None:
+            newest = await newest_manifest(owner.others, 0)
+            listed = await owner.others.list(MANIFESTS)
+            taken = newest._replace(version=newest.version + COMPACTIONS, epoch=2, token="other")
+            assert await create_manifest(owner.others, taken)
+            await owner.others.delete(listed)
+
+        owner.store.before["get man/"] = replace_all
+        await collector.collect()
+        assert await owner.others.list(MANIFESTS) == [manifest_key(0, owner.log.held[0].manifest.version + COMPACTIONS)]
 
     asyncio.run(run())
 
