@@ -18,6 +18,7 @@ from callboard.runtime.cluster import (
     garbage,
     handover,
     lease,
+    liveness,
     operator,
     session,
     wal,
@@ -275,12 +276,18 @@ def declared_dead_too_early(patch: pytest.MonkeyPatch) -> None:
     """Silence of a third of a TTL is enough, and the counter is not read again: stale reads."""
     create = Liveness.__init__
     patch.setattr(Liveness, "__init__", lambda self, ttl_s: create(self, ttl_s / 3))
+    patch.setattr(liveness, "GAP_TTLS", 1)
     counter_is_not_read_again(patch)
 
 
 def dead_rounds_deleted_by_name(patch: pytest.MonkeyPatch) -> None:
     """Rounds of an ended session are deleted although a partition has not been loaded by its new owner."""
     patch.setattr(garbage, "_is_taken", lambda manifest, register: True)
+
+
+def handover_of_nothing_is_a_bug(patch: pytest.MonkeyPatch) -> None:
+    """A task of a session ends with an error, and the next session of the node goes on."""
+    patch.setattr(handover, "batch_size", lambda count: min(handover.PARTITIONS_AT_ONCE, count))
 
 
 def older_register_applied(patch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
@@ -21,6 +22,8 @@ from callboard.runtime.log.journal_frames import encode_frame
 from callboard.runtime.log.partition_counts import PartitionCounts
 
 PAUSE_S = 0.05
+BUG = re.compile(r"Error\(")
+"""In the reason why a session has ended: a bug in one of its tasks. The next session would hide it."""
 
 OnAcknowledged = Callable[[str, int, int], None]
 """Called with session, partition and epoch when a commit is acknowledged."""
@@ -146,6 +149,8 @@ class SimulatedNode:
                 self.session.release(partition)
 
     def fenced(self, reason: str) -> None:
+        if BUG.search(reason):
+            asyncio.get_running_loop().call_exception_handler({"message": f"the session has ended: {reason}"})
         self.values.clear()
         self._epochs.clear()
         self._answer_all(self._queue, False)
