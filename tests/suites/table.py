@@ -40,7 +40,6 @@ NOT_APPLICABLE_BECAUSE = {
         "test_admin_integration::test_describe_topic_partitions",
         "test_admin_integration::test_describe_topic_partitions_pagination",
     ),
-    "ListConfigResources is not served": ("test_admin_integration::test_list_config_resources",),
     "the suite skips it for this version of Kafka": (
         "test_consumer_integration::test_kafka_consumer_offsets_for_time_old",
     ),
