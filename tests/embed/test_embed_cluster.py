@@ -66,6 +66,22 @@ async def wait_until_known(coordinator: Coordinator, partitions: int) -> None:
             await asyncio.sleep(0.02)
 
 
+async def join_owner(nodes: tuple[Coordinator, Coordinator], group: str) -> None:
+    """A static member of the consumer protocol joins by TCP. Its partition may be moving, or loading, until then."""
+    moving = {"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"}
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            owner = nodes[0] if owner_of(nodes[0], group) == "a" else nodes[1]
+            host, _, port = owner.bootstrap.rpartition(":")
+            client = Client(*await asyncio.open_connection(host, int(port)))
+            error = (await join(client, "m", "t", group_id=group, instance_id="i"))["error_code"]
+            await client.close()
+            if error == "NONE":
+                return
+            assert error in moving
+            await asyncio.sleep(0.02)
+
+
 async def wait_until_split(members: list[Member], shards: int) -> None:
     async with asyncio.timeout(DEADLINE_S):
         while any(len(member.shards) != shards for member in members):
@@ -138,11 +154,7 @@ async def test_consumer_groups_are_described_by_all_nodes(url: str) -> None:
         await first.create_topic("t", 2)
         await wait_until_known(second, 2)
         for group in GROUPS:
-            owner = first if owner_of(first, group) == "a" else second
-            host, _, port = owner.bootstrap.rpartition(":")
-            client = Client(*await asyncio.open_connection(host, int(port)))
-            assert (await join(client, "m", "t", group_id=group, instance_id="i"))["error_code"] == "NONE"
-            await client.close()
+            await join_owner((first, second), group)
         both = (("t", 0), ("t", 1))
         for coordinator in (first, second, observer):
             for group in GROUPS:
