@@ -26,7 +26,7 @@ test-real-time: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q $(REAL_TIME)
 
 test-others: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder $(addprefix --ignore=,$(REAL_TIME))
+	$(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder $(addprefix --ignore=,$(REAL_TIME))
 
 # A quick look, about 90 s when mypy's cache is warm: the code's rules, the pure tests, and 50 seeds of each simulation.
 quick: check
