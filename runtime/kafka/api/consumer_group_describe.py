@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from itertools import chain
 from typing import Any
 from uuid import UUID
@@ -14,11 +15,11 @@ from ....actors.errors import ErrorCode
 from ....actors.steps import Steps, pieces
 from ..authorize import authorize_in_steps, authorized_operations
 from ..call import Body, Call
-from ..checks import DESCRIBE_GROUP, DESCRIBE_TOPIC, ResourceType
+from ..checks import DESCRIBE_TOPIC, ResourceType
 from ..codec.codes import NO_THROTTLE
 from ..codec.rows import NO_TAGS, compact_count, compact_string
 from ..codec.step_writer import write_in_steps
-from ..scatter_gather import ScatterGather
+from ..described_groups import describe_groups
 
 OPERATIONS_BYTES = 4
 OPERATIONS_UNKNOWN = -(1 << 31)  # if they were not requested
@@ -33,20 +34,8 @@ TopicNames = Mapping[bytes, str]
 
 
 def handle(call: Call) -> Steps[None]:
-    """Ask the groups, each once. As in Kafka, the entries of denied groups come first, then those without a name."""
-    verdicts = yield from authorize_in_steps(call, DESCRIBE_GROUP, call.request.group_ids)
-    numbers: dict[str, int] = {}
-    for group_ids in pieces(call.request.group_ids):
-        for group_id in group_ids:
-            if verdicts.allows(group_id):
-                numbers.setdefault(group_id, len(numbers))
-        yield
-    ScatterGather(
-        call,
-        map(DescribeConsumerGroup, numbers),
-        lambda entries: _encode(call, verdicts.code, numbers, entries),
-        convert=lambda _number, reply: _encode_group(call, reply),
-    ).send_next_batch()
+    """As in Kafka, the entries of denied groups come first, then those without a name."""
+    return describe_groups(call, call.request.group_ids, DescribeConsumerGroup, partial(_encode, call), _encode_group)
 
 
 def _encode(call: Call, denial: ErrorCode, numbers: dict[str, int], entries: list[bytes]) -> Body:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from ....actors.errors import ErrorCode
 from ....actors.group.kind import ABSENT_NAME
 from ....actors.messages import Described, DescribedMember, DescribeGroup
 from ....actors.steps import Steps, pieces
-from ..authorize import authorize_in_steps, authorized_operations
+from ..authorize import authorized_operations
 from ..call import Body, Call
-from ..checks import DESCRIBE_GROUP, ResourceType
+from ..checks import ResourceType
 from ..codec.codes import NO_THROTTLE
 from ..codec.rows import Row, encode_rows, without_column
 from ..codec.step_writer import write_in_steps
-from ..scatter_gather import ScatterGather
+from ..described_groups import describe_groups
 
 OPERATIONS_FROM = 3  # KIP-430: the field after the members
 OPERATIONS_BYTES = 4
@@ -26,20 +27,8 @@ OPERATIONS_UNKNOWN = -(1 << 31)  # if they were not requested
 
 
 def handle(call: Call) -> Steps[None]:
-    """Ask the groups, each once. As in Kafka, the entries of denied groups come first."""
-    verdicts = yield from authorize_in_steps(call, DESCRIBE_GROUP, call.request.groups)
-    numbers: dict[str, int] = {}
-    for group_ids in pieces(call.request.groups):
-        for group_id in group_ids:
-            if verdicts.allows(group_id):
-                numbers.setdefault(group_id, len(numbers))
-        yield
-    ScatterGather(
-        call,
-        map(DescribeGroup, numbers),
-        lambda entries: _encode(call, verdicts.code, numbers, entries),
-        convert=lambda _number, reply: _encode_group(call, reply),
-    ).send_next_batch()
+    """As in Kafka, the entries of denied groups come first."""
+    return describe_groups(call, call.request.groups, DescribeGroup, partial(_encode, call), _encode_group)
 
 
 def _encode(call: Call, denial: ErrorCode, numbers: dict[str, int], entries: list[bytes]) -> Body:
