@@ -1,0 +1,185 @@
+"""Planted bugs of groups of the consumer protocol: of the rules, of the group, of what is stored, and of the member."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from callboard.actors.base import DEFERRED
+from callboard.actors.consumer_group import group as consumer_group
+from callboard.actors.consumer_group import members, offsets, reconcile
+from callboard.actors.consumer_group.decision_environment import GroupDecisions
+from callboard.actors.consumer_group.group import DECISIONS, ConsumerGroup
+from callboard.actors.consumer_group.messages import ConsumerHeartbeat, ConsumerHeartbeatReply
+from callboard.actors.consumer_group.plan import DecisionEnvironment, Plan
+from callboard.actors.consumer_group.reconcile import Reconciliation
+from callboard.actors.consumer_group.records import MemberState, PartitionEpochs
+from callboard.actors.consumer_group.removal import session_expired
+from callboard.actors.consumer_group.state import GroupState
+from callboard.actors.consumer_group.timers import MemberTimers, SessionExpired
+from callboard.actors.consumer_group.unchanged import UNCHANGED
+from callboard.actors.engine_ports import ReplyTo
+from callboard.actors.errors import ErrorCode
+from callboard.actors.group.decisions import Cause, DecisionQueue, DecisionsContext
+from callboard.actors.group.effects import Effects
+from callboard.runtime.member.consumer_reconciler import ConsumerReconciler
+from callboard.runtime.member.consumer_state import ConsumerState, Event
+
+from .mutations_log import Plant
+
+# The rules -----------------------------------------------------------------------------------------------------------
+
+
+def silence_means_that_nothing_is_owned(patch: pytest.MonkeyPatch) -> None:
+    """A heartbeat that does not say what its member owns counts as if it had given back all."""
+
+    def owns_any(given: Reconciliation, partitions: PartitionEpochs) -> bool:
+        return any(partition in partitions for partition in given.owned or ())
+
+    patch.setattr(reconcile, "_owns_any", owns_any)
+
+
+def each_epoch_is_accepted(patch: pytest.MonkeyPatch) -> None:
+    """Heartbeats of members that are behind, or ahead, are not fenced."""
+    patch.setattr(members, "check_epoch", lambda *_arguments: None)
+
+
+def a_live_static_member_is_replaced(patch: pytest.MonkeyPatch) -> None:
+    """A second process with the same instance id gets the partitions of the first one, which has not left."""
+    patch.setattr(members, "check_released", lambda *_arguments: None)
+
+
+def former_owners_commit(patch: pytest.MonkeyPatch) -> None:
+    """A member commits offsets of a partition that it had in an older epoch, and has no more."""
+    patch.setattr(offsets, "_may_commit", lambda *_arguments: True)
+
+
+def grown_topics_look_the_same(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(GroupDecisions, "metadata_hash", lambda _self, _names: 1)
+
+
+# The group -----------------------------------------------------------------------------------------------------------
+
+
+def nobody_has_to_give_back_in_time(patch: pytest.MonkeyPatch) -> None:
+    """A member that keeps partitions that it has to give back keeps them for ever."""
+    patch.setattr(MemberTimers, "set_rebalance", lambda *_arguments: None)
+
+
+def usual_heartbeats_renew_nothing(patch: pytest.MonkeyPatch) -> None:
+    def answer_only(
+        self: ConsumerGroup, request: ConsumerHeartbeat, _effects: Effects
+    ) -> ConsumerHeartbeatReply | None:
+        if self.is_closed or not self.queue.is_idle:
+            return None
+        return consumer_group.unchanged_reply(self.soft, request, self.decisions)
+
+    patch.setattr(ConsumerGroup, "renew", answer_only)
+
+
+def usual_heartbeats_do_not_look_at_the_target(patch: pytest.MonkeyPatch) -> None:
+    """A member that has nothing to say does not hear of changes."""
+
+    def answer(
+        state: GroupState, request: ConsumerHeartbeat, environment: DecisionEnvironment
+    ) -> ConsumerHeartbeatReply | None:
+        member, epoch = state.members.get(request.member_id), request.member_epoch
+        if member is None or epoch <= 0 or request[4:10] != UNCHANGED or epoch != member.current.member_epoch:
+            return None
+        if member.current.state is not MemberState.STABLE:
+            return None
+        interval_ms = environment.settings.heartbeat_interval_ms
+        return ConsumerHeartbeatReply(ErrorCode.NONE, None, request.member_id, epoch, interval_ms)
+
+    patch.setattr(consumer_group, "unchanged_reply", answer)
+
+
+def renewed_sessions_end(patch: pytest.MonkeyPatch) -> None:
+    """The end of a session had to wait for the log, and a heartbeat before it has renewed the session."""
+
+    def end(group: ConsumerGroup, expired: SessionExpired, plan: Plan) -> None:
+        session_expired(group.soft, expired.member_id, group.decisions, plan)
+
+    assert isinstance(DECISIONS, dict)
+    patch.setitem(DECISIONS, SessionExpired, end)
+
+
+# What is stored ------------------------------------------------------------------------------------------------------
+
+
+def answers_do_not_wait_for_the_log(patch: pytest.MonkeyPatch) -> None:
+    def submit(self: DecisionQueue, message: Any, reply: ReplyTo | None, effects: Effects) -> Any:
+        if not self.is_idle:
+            self.waiting.append(Cause(message, reply))
+            return DEFERRED
+        value, records = self._decide(message, effects)
+        if records:
+            self._append(((Cause(message), value),), records, effects)
+        return value
+
+    patch.setattr(DecisionQueue, "submit", submit)
+
+
+def refused_records_count(patch: pytest.MonkeyPatch) -> None:
+    """The sender gets the error, and what it asked for holds in memory nevertheless."""
+
+    def answer_only(self: ConsumerGroup, _context: DecisionsContext, error: ErrorCode, effects: Effects) -> None:
+        self._take_events()
+        self._rebalances = 0
+        self.queue.append_failed(error, effects)
+
+    patch.setattr(ConsumerGroup, "append_failed", answer_only)
+
+
+def loaded_members_have_no_session(patch: pytest.MonkeyPatch) -> None:
+    """Members that died with the coordinator stay for ever."""
+    load = ConsumerGroup.load
+
+    def load_without_timers(self: ConsumerGroup, value: GroupState, effects: Effects) -> None:
+        with pytest.MonkeyPatch.context() as without_timers:
+            without_timers.setattr(ConsumerGroup, "_restore_timers", lambda *_arguments: None)
+            load(self, value, effects)
+
+    patch.setattr(ConsumerGroup, "load", load_without_timers)
+
+
+# The member ----------------------------------------------------------------------------------------------------------
+
+
+def given_back_before_work_has_ended(patch: pytest.MonkeyPatch) -> None:
+    release = ConsumerReconciler._release
+
+    async def apply_and_release(self: ConsumerReconciler) -> None:
+        member = self._member
+        partitions = member.state.to_release()
+        member.apply(Event.RELEASED, partitions)
+        await member.owned.revoke(
+            member.topics.topic_partitions(sorted(partitions)), member.lease.revoke_left_s()
+        )
+
+    assert release is not None
+    patch.setattr(ConsumerReconciler, "_release", apply_and_release)
+
+
+def taken_before_a_heartbeat_names_them(patch: pytest.MonkeyPatch) -> None:
+    """The answer to an older heartbeat, which is still on its way, can end the assignment."""
+    patch.setattr(ConsumerState, "may_take", ConsumerState.to_take)
+
+
+CONSUMER_MUTATIONS: dict[str, tuple[Plant, str]] = {
+    "silence means that nothing is owned": (silence_means_that_nothing_is_owned, "consumer_members"),
+    "each epoch is accepted": (each_epoch_is_accepted, "consumer_members"),
+    "a live static member is replaced": (a_live_static_member_is_replaced, "consumer_members"),
+    "former owners commit": (former_owners_commit, "consumer_members"),
+    "grown topics look the same": (grown_topics_look_the_same, "consumer_members"),
+    "nobody has to give back in time": (nobody_has_to_give_back_in_time, "consumer_members"),
+    "usual heartbeats renew nothing": (usual_heartbeats_renew_nothing, "consumer_members"),
+    "usual heartbeats do not look at the target": (usual_heartbeats_do_not_look_at_the_target, "consumer_members"),
+    "renewed sessions end": (renewed_sessions_end, "consumer_members"),
+    "answers do not wait for the log": (answers_do_not_wait_for_the_log, "consumer_members"),
+    "refused records count": (refused_records_count, "consumer_members"),
+    "loaded members have no session": (loaded_members_have_no_session, "consumer_members"),
+    "given back before work has ended": (given_back_before_work_has_ended, "consumer_members"),
+    "taken before a heartbeat names them": (taken_before_a_heartbeat_names_them, "consumer_members"),
+}
