@@ -338,13 +338,24 @@ STATES_MAX = 1_000_000
 
 
 def run_case(case: int) -> str | None:
-    """A long search. Returns what was wrong."""
+    """A long search, whose figures are printed. Returns what was wrong."""
+    names, kind = CASES[case]
+    start_s = time.monotonic()
     try:
-        names, kind = CASES[case]
-        Search(names, 50, kind).run(STATES_MAX)
+        found = Search(names, 50, kind).run(STATES_MAX)
     except Violation as violation:
         return str(violation)
+    print(f"case {case}: {describe(found, names, kind, time.monotonic() - start_s)}", flush=True)
     return None
+
+
+def describe(found: Found, names: tuple[str, ...], kind: str, took_s: float) -> str:
+    """One line for a report."""
+    states = "all states" if found.is_closed else "states, not all"
+    return (
+        f"{found.states:,} {states}; {found.steps:,} steps; {found.settled:,} states were seen to end well; "
+        f"{len(PARTITIONS)} partitions, clients {', '.join(names)}, {kind}, {took_s:,.0f} s; no violation"
+    )
 
 
 def main() -> None:
@@ -359,11 +370,7 @@ def main() -> None:
     given = tuple(options.clients.split(",")), options.subscriptions
     names, subscriptions = given if options.case is None else CASES[options.case]
     found = Search(names, options.settle, subscriptions).run(options.states)
-    kind = "all states" if found.is_closed else "states, not all"
-    print(f"{found.states:,} {kind}; {found.steps:,} steps; {found.settled:,} states were seen to end well")
-    print(
-        f"{len(PARTITIONS)} partitions, clients {', '.join(names)}, {time.monotonic() - start_s:,.0f} s; no violation"
-    )
+    print(describe(found, names, subscriptions, time.monotonic() - start_s))
 
 
 if __name__ == "__main__":
