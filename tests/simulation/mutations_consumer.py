@@ -154,9 +154,7 @@ def given_back_before_work_has_ended(patch: pytest.MonkeyPatch) -> None:
         member = self._member
         partitions = member.state.to_release()
         member.apply(Event.RELEASED, partitions)
-        await member.owned.revoke(
-            member.topics.topic_partitions(sorted(partitions)), member.lease.revoke_left_s()
-        )
+        await member.owned.revoke(member.topics.topic_partitions(sorted(partitions)), member.lease.revoke_left_s())
 
     assert release is not None
     patch.setattr(ConsumerReconciler, "_release", apply_and_release)

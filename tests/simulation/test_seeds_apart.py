@@ -13,6 +13,7 @@ NAMES = (
     "embedded_members",
     "named_resources",
     "moving_partitions",
+    "consumer_members",
 )
 
 
