@@ -18,7 +18,7 @@ from callboard.actors.consumer_group.records import MemberState, PartitionEpochs
 from callboard.actors.consumer_group.removal import session_expired
 from callboard.actors.consumer_group.state import GroupState
 from callboard.actors.consumer_group.timers import MemberTimers, SessionExpired
-from callboard.actors.consumer_group.unchanged import UNCHANGED
+from callboard.actors.consumer_group.unchanged import UNCHANGED, unchanged_reply
 from callboard.actors.engine_ports import ReplyTo
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.decisions import Cause, DecisionQueue, DecisionsContext
@@ -73,7 +73,7 @@ def usual_heartbeats_renew_nothing(patch: pytest.MonkeyPatch) -> None:
     ) -> ConsumerHeartbeatReply | None:
         if self.is_closed or not self.queue.is_idle:
             return None
-        return consumer_group.unchanged_reply(self.soft, request, self.decisions)
+        return unchanged_reply(self.soft, request, self.decisions)
 
     patch.setattr(ConsumerGroup, "renew", answer_only)
 
