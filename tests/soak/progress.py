@@ -14,6 +14,8 @@ from pathlib import Path
 
 COMMIT_CHARS = 12
 FAILURE_CHARS_MAX = 300
+NOT_RUN = tuple(f":(exclude,glob){pattern}" for pattern in ("**/*.md", "tests/soak/progress*"))
+"""Of git: files that no proof runs."""
 
 
 @dataclass
@@ -63,10 +65,14 @@ class Progress:
 
 
 def current_commit(root: Path) -> str:
-    """The commit that is checked out, with ``-changed`` if files other than progress files differ from it."""
+    """The newest commit that changed anything but pages and progress, with ``-changed`` if there is such a change now.
+
+    So what is measured goes on after its results were committed.
+    """
 
     def git(*arguments: str) -> str:
-        return subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=True).stdout
+        command = ["git", *arguments, "--", ".", *NOT_RUN]
+        return subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
 
-    changed = [line for line in git("status", "--porcelain").splitlines() if "soak/progress" not in line]
-    return git("rev-parse", "HEAD").strip()[:COMMIT_CHARS] + ("-changed" if changed else "")
+    commit = git("log", "-1", "--format=%H").strip()[:COMMIT_CHARS]
+    return commit + ("-changed" if git("status", "--porcelain") else "")

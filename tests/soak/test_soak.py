@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from .__main__ import PROGRESS_FILE, main
-from .progress import Progress
+from .progress import Progress, current_commit
 from .proofs import PROOFS, ROOT, Proof
 from .runner import soak
 
@@ -55,6 +56,31 @@ def test_measured_proof_begins_anew_on_another_commit(tmp_path: Path) -> None:
     soak(proofs, progress, "c1", 60)
     soak(proofs, progress, "c2", 60)
     assert (progress.seeds_done("toy", "c1"), progress.seeds_done("toy", "c2")) == (4, 4)
+
+
+def test_measured_proof_goes_on_when_its_results_are_committed(tmp_path: Path) -> None:
+    def git(*arguments: str) -> None:
+        identity = ["-c", "user.name=tester", "-c", "user.email=tester@example.org"]
+        subprocess.run(["git", *identity, *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    def commit_file(name: str) -> None:
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(name)
+        git("add", ".")
+        git("commit", "-m", name)
+
+    git("init")
+    commit_file("runtime/code.py")
+    measured = current_commit(tmp_path)
+    for name in ("tests/soak/progress_bars.json", "docs/page.md", "CHANGELOG.md"):
+        commit_file(name)
+        (tmp_path / name).write_text("written by the next run")
+    assert current_commit(tmp_path) == measured
+    (tmp_path / "runtime" / "code.py").write_text("other code")
+    assert current_commit(tmp_path) == f"{measured}-changed"
+    git("commit", "--all", "-m", "other code")
+    assert not current_commit(tmp_path).startswith(measured)
 
 
 def test_run_may_be_limited_to_some_seeds_of_each_proof(tmp_path: Path) -> None:
