@@ -10,7 +10,6 @@ import asyncio
 import os
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,17 +18,15 @@ from ..common.errors import StartError
 from ..common.logs import get_logger
 from ..disk.disk import Disk
 from ..engine.clock import wall_clock_ms
+from ..log.compaction.cleaner import RETRY_S, BackgroundCleaner, log_report
 from ..log.partition import TOPIC, TRANSACTIONS_TOPIC
 from ..settings.table import Settings as NodeSettings
 
 if TYPE_CHECKING:
-    from ..log.compaction.job import CompactionJob, CompactionReport
+    from ..log.compaction.job import CompactionJob
     from ..log.compaction.plan import CompactionPlan
 
 CHILD_FUNCTION = f"{__package__.rpartition('.')[0]}.log.compaction.child:run_in_child"
-RETRY_S = 600.0
-"""A partition that is still due after a run is tried again after this time: a transaction is open, or it is damaged."""
-REPORTED_SIZES = ("records_before", "records_after", "bytes_before", "bytes_after")
 
 log = get_logger("callboard.runtime")
 
@@ -42,8 +39,8 @@ class LastRun(NamedTuple):
     at_s: float
 
 
-class Cleaner:
-    """Checks every ``log_cleaner_backoff_ms`` and compacts the partitions that are due. Failures are logged."""
+class Cleaner(BackgroundCleaner):
+    """Compacts the partitions in a folder of this machine."""
 
     def __init__(
         self,
@@ -54,6 +51,7 @@ class Cleaner:
         clock_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
         """``clock_s`` is monotonic, ``clock_ms`` counts from 1970."""
+        super().__init__(settings)
         self._data = data
         self._clock_s = clock_s
         self._clock_ms = clock_ms
@@ -61,36 +59,10 @@ class Cleaner:
         self._disk = disk or Disk()
         self._last_runs: dict[str, LastRun] = {}
         self._child: ChildProcess | None = None
-        self._task: asyncio.Task[None] | None = None
-        self.runs = 0
 
-    def start(self) -> None:
-        """Start on the running loop, unless the settings disable it."""
-        if self._settings.log_cleaner_enable:
-            self._task = asyncio.get_running_loop().create_task(self._run())
-
-    async def stop(self) -> None:
-        """End the child process too. The partition in progress is as before, or compacted."""
-        self.halt()
-        if self._task is not None:
-            with suppress(asyncio.CancelledError):
-                await self._task
-
-    def halt(self) -> None:
-        """The same without waiting."""
-        if self._task is not None:
-            self._task.cancel()
-        child = self._child
-        if child is not None:
-            child.kill()
-
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(self._settings.log_cleaner_backoff_ms / 1000)
-            try:
-                await self.compact_due_partitions()
-            except Exception as error:  # the log keeps growing, but the server can go on
-                log.error("the log could not be compacted", reason=str(error) or repr(error))
+    def kill(self) -> None:
+        if self._child is not None:
+            self._child.kill()
 
     async def compact_due_partitions(self) -> None:
         """Compact the partitions that are due, one after the other, in a child process.
@@ -106,7 +78,7 @@ class Cleaner:
             await child.start()
             for name in names:
                 async for report in child.results(self._job(self._data / name)):
-                    self._log(report)
+                    log_report(report)
         finally:
             self._child = None
             await child.stop()
@@ -151,15 +123,6 @@ class Cleaner:
             keys_bytes_max=settings.log_cleaner_dedupe_buffer_size,
         )
         return CompactionJob(folder, compaction_settings, GRACE_MS)
-
-    def _log(self, report: CompactionReport) -> None:
-        if report.status == "compacted":
-            sizes = {name: getattr(report, name) for name in REPORTED_SIZES}
-            log.info("compacted", partition=report.partition, **sizes, seconds=round(report.seconds, 3))
-        elif report.status == "waiting":
-            log.warning("the log is not compacted further", partition=report.partition, reason=report.reason)
-        elif report.status in ("damaged", "failed"):
-            log.error("a partition cannot be compacted", partition=report.partition, reason=report.reason)
 
 
 def _is_partition(name: str) -> bool:

@@ -7,17 +7,16 @@ before, or compacted.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from ...common.child_process import ChildProcess
-from ...common.logs import get_logger
 from ...engine.clock import wall_clock_ms
+from ...log.compaction.cleaner import RETRY_S, BackgroundCleaner, log_report
 from ...log.compaction.job import CompactionReport
 from ...log.compaction.swap import CompactionSettings
 from ...log.partition import partition_name
@@ -29,11 +28,6 @@ from .job import ClusterCompactionJob
 from .plan import make_plan
 
 CHILD_FUNCTION = f"{__package__}.child:run_in_child"
-RETRY_S = 600.0
-"""A partition that is still due after a run is tried again after this time: a transaction is open, or it is damaged."""
-REPORTED_SIZES = ("records_before", "records_after", "bytes_before", "bytes_after")
-
-log = get_logger("callboard.cluster")
 
 
 class HasSession(Protocol):
@@ -88,11 +82,8 @@ class LastRun(NamedTuple):
     at_s: float
 
 
-class ClusterCleaner:
-    """Checks every ``log_cleaner_backoff_ms``. Failures are logged. ``runs``: how often partitions were compacted.
-
-    ``clock_s`` is monotonic, ``clock_ms`` counts from 1970.
-    """
+class ClusterCleaner(BackgroundCleaner):
+    """Compacts the partitions that a node owns. ``clock_s`` is monotonic, ``clock_ms`` counts from 1970."""
 
     def __init__(
         self,
@@ -102,44 +93,18 @@ class ClusterCleaner:
         clock_s: Callable[[], float] = time.monotonic,
         clock_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
-        self.runs = 0
+        super().__init__(settings)
         self._owner = owner
         self._workers = workers
         self._settings = settings
         self._clock_s = clock_s
         self._clock_ms = clock_ms
         self._last_runs: dict[int, LastRun] = {}
-        self._task: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
-        """Start on the running loop, unless the settings disable it."""
-        if self._settings.log_cleaner_enable:
-            self._task = asyncio.get_running_loop().create_task(self.run())
-
-    async def stop(self) -> None:
-        """End the child process too. The partition in progress is as before, or compacted."""
-        self.halt()
-        if self._task is not None:
-            with suppress(asyncio.CancelledError):
-                await self._task
-
-    def halt(self) -> None:
-        """The same without waiting."""
-        if self._task is not None:
-            self._task.cancel()
+    def kill(self) -> None:
         self._workers.kill()
 
-    async def run(self) -> None:
-        """For ever."""
-        while True:
-            await asyncio.sleep(self._settings.log_cleaner_backoff_ms / 1000)
-            try:
-                await self.compact_due_partitions()
-            except Exception as error:  # the log keeps growing, but the node can go on
-                log.error("the log could not be compacted", reason=str(error) or repr(error))
-
     async def compact_due_partitions(self) -> None:
-        """Compact the partitions that are due, one after the other. Raises OSError and ChildEnded."""
         session = self._owner.session
         due = [] if session is None or session.phase != Phase.ACTIVE else self._due(session)
         if session is None or not due:
@@ -148,7 +113,7 @@ class ClusterCleaner:
         partitions, settings = list(due), self._compaction_settings()
         async with aclosing(self._workers.compact(list(due), settings)) as reports:
             async for report in reports:
-                _log(report)
+                log_report(report)
                 await session.log.follow_compaction(partitions.pop(0))
 
     def _due(self, session: Session) -> Mapping[int, LastRun]:
@@ -172,13 +137,3 @@ class ClusterCleaner:
             settings.log_cleaner_delete_retention_ms,
             keys_bytes_max=settings.log_cleaner_dedupe_buffer_size,
         )
-
-
-def _log(report: CompactionReport) -> None:
-    if report.status == "compacted":
-        sizes = {name: getattr(report, name) for name in REPORTED_SIZES}
-        log.info("compacted", partition=report.partition, **sizes, seconds=round(report.seconds, 3))
-    elif report.status == "waiting":
-        log.warning("the log is not compacted further", partition=report.partition, reason=report.reason)
-    elif report.status in ("damaged", "failed"):
-        log.error("a partition cannot be compacted", partition=report.partition, reason=report.reason)
