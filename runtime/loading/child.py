@@ -30,6 +30,8 @@ from ..log.reading.newest_transactions import load_transactions_partition
 from ..log.recovery.misplaced import find_misplaced
 
 PIECE_GROUPS = 2000  # unpickling them takes a millisecond
+SAMPLE_NAMES = 500
+"""A wrong number of partitions misplaces nearly all names. To check one takes a quarter of the time of its loading."""
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -72,6 +74,8 @@ def _misplaced(job: LoadJob, names: Collection[str]) -> str:
     match = PARTITION_FOLDER.fullmatch(path.name)
     if not job.topic_partitions or match is None:
         return ""
+    if job.sampled:
+        names = list(islice(names, SAMPLE_NAMES))
     misplaced = find_misplaced(names, path, match[1], int(match[2]), job.topic_partitions, fast=job.fast)
     return "" if misplaced is None else str(misplaced)
 

@@ -21,7 +21,7 @@ class LoadJob(NamedTuple):
     ``fast``: use numpy if it is installed; its import pays only for large logs.
 
     ``topic_partitions``: the number of partitions of its topic, to check that each name belongs to this partition; 0 if
-    it is unknown, then nothing is checked.
+    it is unknown, then nothing is checked. ``sampled``: some names are enough, because each writer knew that number.
     """
 
     partition: int
@@ -31,6 +31,7 @@ class LoadJob(NamedTuple):
     fast: bool = False
     topic_partitions: int = 0
     epoch: int = 0
+    sampled: bool = False
 
 
 class PackedGroups(NamedTuple):

@@ -83,7 +83,7 @@ def test_loaded_groups_without_members_are_passivated(simulation: CoordinatorSim
 
 LONGS = st.integers(-(2**63), 2**63 - 1)
 EMPTY_GROUPS = st.builds(GroupValue, st.text(), st.integers(0), st.none(), st.none(), LONGS, st.just(()))
-OFFSETS = st.builds(OffsetValue, LONGS, LONGS, st.text(), LONGS, LONGS)
+OFFSETS = st.builds(OffsetValue, LONGS, LONGS, st.just("") | st.text(), LONGS, st.just(-1) | LONGS)
 
 
 @given(
@@ -102,3 +102,12 @@ def test_unpacked_group_equals_packed_group(
     assert (unpacked.value, list(unpacked.offsets)) == (data.value, list(data.offsets))
     assert packed_types(packed) == (CLASSIC, value.protocol_type if value else "")
     assert count_packed_types([packed, packed]) == {CLASSIC: 2}
+
+
+def test_group_with_one_plain_offset_needs_little_memory() -> None:
+    """There may be a million of them."""
+    data = GroupData()
+    data.replay(OffsetRecord("g", "orders", 3, OffsetValue(7, 2, "", 5, -1)))
+    packed = data.pack()
+    assert len(packed) < 65
+    assert list(GroupData.unpack(packed).offsets) == list(data.offsets)

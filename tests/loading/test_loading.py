@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ from callboard.runtime.loading.loader import load_inline
 from callboard.runtime.log.format.batch import encode_batch, frame_record
 from callboard.runtime.log.format.records import encode
 from callboard.runtime.log.partition import folder_name
-from callboard.runtime.log.pieces import LoadJob, PieceHandler
+from callboard.runtime.log.pieces import LoadJob, LoadReport, PieceHandler
 from callboard.runtime.log.reading.newest import LoadedPartition, load_partition
 from callboard.runtime.log.reading.segment import segment_name
 
@@ -254,6 +255,34 @@ async def test_loading_thread_ends_when_loading_is_cancelled(tmp_path: Path, mon
 def test_numpy_is_used_from_a_size_per_process(partition_bytes: int, processes: int, expected: bool) -> None:
     jobs = [LoadJob(number, "", False, partition_bytes * 1024 * 1024) for number in range(2)]
     assert loading.is_numpy_worthwhile(jobs, processes) is expected
+
+
+@pytest.mark.parametrize(("sampled", "is_found"), [(False, True), (True, False)])
+def test_one_misplaced_name_among_many_is_found_unless_they_are_sampled(
+    tmp_path: Path, sampled: bool, is_found: bool
+) -> None:
+    """The newest group is the last one that is loaded, so it is not in the sample."""
+    folder = tmp_path / folder_name(SLOW)
+    folder.mkdir()
+    names = (name for number in count() if home(name := f"name-{number}") == SLOW)
+    own = list(islice(names, 2 * load_child.SAMPLE_NAMES))
+    records = [frame_record(0, delta, *committed(name, 1)[1]) for delta, name in enumerate([*own, FAST])]
+    (folder / segment_name(0)).write_bytes(encode_batch(0, 5, 5, records))
+    job = LoadJob(SLOW, str(folder), False, 1, topic_partitions=PARTITIONS, sampled=sampled)
+    *_, report = load_child.run(job)
+    assert isinstance(report, LoadReport)
+    assert (FAST in report.misplaced) is is_found
+
+
+def test_wrong_number_of_partitions_is_found_by_a_sample(tmp_path: Path) -> None:
+    folder = tmp_path / folder_name(SLOW)
+    folder.mkdir()
+    records = [frame_record(0, delta, *committed(name, 1)[1]) for delta, name in enumerate(GROUPS)]
+    (folder / segment_name(0)).write_bytes(encode_batch(0, 5, 5, records))
+    job = LoadJob(SLOW, str(folder), False, 1, topic_partitions=PARTITIONS, sampled=True)
+    [report] = load_child.run(job)
+    assert isinstance(report, LoadReport)
+    assert report.misplaced
 
 
 UNFINISHED = """

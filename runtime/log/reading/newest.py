@@ -23,7 +23,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from ....actors.group.kinds import KINDS
-from ....actors.group.offsets import GroupData, pack
+from ....actors.group.offsets import GroupData, is_plain, pack, pack_offset
 from ....actors.messages import QuarantinedGroup
 from ....actors.records import (
     CLASSIC,
@@ -418,7 +418,9 @@ class NewestFirstLoader:
             self.report.quarantined[group.name] = quarantine._replace(group_type=group.type or quarantine.group_type)
             return
         if not group.states and not pending and (group.value is None or not group.value.members):
-            if group.value is not None or group.rows:
+            if group.value is None and len(group.rows) == 1 and is_plain(group.rows[0][1]):
+                packed_groups[group.name] = pack_offset(*group.rows[0])
+            elif group.value is not None or group.rows:
                 packed_groups[group.name] = pack(_CLASSIC_KIND, group.value, group.topics())
             return
         data = group.data()
