@@ -13,11 +13,12 @@ from structlog.testing import capture_logs
 from callboard.runtime.common import child_process
 from callboard.runtime.disk.checksum import with_checksum
 from callboard.runtime.disk.disk import Disk
+from callboard.runtime.log.compaction.cleaner import RETRY_S
 from callboard.runtime.log.compaction.defaults import GRACE_MS
 from callboard.runtime.log.folder import FORMAT, INFO_NAME
 from callboard.runtime.log.manifest import manifest_folder, manifest_name, newest_manifest
 from callboard.runtime.log.offsets_log import OffsetsLog
-from callboard.runtime.node.cleaner import RETRY_S, Cleaner
+from callboard.runtime.node.cleaner import Cleaner
 from callboard.runtime.settings.table import Settings
 
 CLOSED_SEGMENT = [BatchSpec((RecordSpec(b"a", b"1"), RecordSpec(b"a", b"2")))]
