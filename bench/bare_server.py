@@ -1,8 +1,9 @@
 """The baseline of ``callboard bench server``: decodes each request with kio and responds with prepared bytes.
 
 It has the same event loop, sockets and parser as Callboard's server, but no coordinator, so that the ratio to it is the
-cost of the coordinator. It supports Heartbeat v4 and OffsetCommit v9 and always responds with success; any other
-request closes the connection. ``python -m callboard.bench.bare_server [--listen HOST:PORT] [--wrong-at N]``.
+cost of the coordinator. It supports Heartbeat v4, ConsumerGroupHeartbeat v1 and OffsetCommit v9, and always responds
+with success; any other request closes the connection.
+``python -m callboard.bench.bare_server [--listen HOST:PORT] [--wrong-at N]``.
 """
 
 from __future__ import annotations
@@ -15,21 +16,32 @@ from typing import Any, cast
 
 import uvloop
 
+from callboard.bench.consumer_members import INTERVAL_MS
 from callboard.bench.harness import parse_address
 from callboard.bench.wire import CORRELATION_AT_ANSWER, CORRELATION_AT_REQUEST, api, no_error
 from callboard.runtime.kafka.codec.kio import kio
-
-HEARTBEAT = 12  # API key
+from callboard.runtime.kafka.codec.schemas import schema
+from callboard.runtime.kafka.codec.short_heartbeat import NAME as CONSUMER_HEARTBEAT
 
 
 class Answers:
     """Prepared responses without correlation id. ``wrong_at``: the response that gets a wrong one (0: none)."""
 
     def __init__(self, wrong_at: int = 0) -> None:
-        heartbeat, commit = api("heartbeat", 4), api("offset_commit", 9)
+        heartbeat, consumer_heartbeat, commit = api("heartbeat", 4), api(CONSUMER_HEARTBEAT, 1), api("offset_commit", 9)
         self._read_header = kio("serial").entity_reader(heartbeat.request_type.__header_schema__)
-        self._read = {heartbeat.key: heartbeat.read_request, commit.key: commit.read_request}
+        self._read = {
+            heartbeat.key: heartbeat.read_request,
+            consumer_heartbeat.key: schema(CONSUMER_HEARTBEAT, 1).read,
+            commit.key: commit.read_request,
+        }
+        self._prepared = {
+            heartbeat.key: self._prepared_heartbeat,
+            consumer_heartbeat.key: self._prepared_consumer_heartbeat,
+            commit.key: self._prepared_commit,
+        }
         self._heartbeat = _cut(heartbeat.answer(0, throttle_time=timedelta(0), error_code=no_error()))
+        self._consumer_heartbeats: dict[str, tuple[bytes, bytes]] = {}
         self._commits: dict[tuple[str, int], tuple[bytes, bytes]] = {}
         self._until_wrong = wrong_at
 
@@ -37,14 +49,24 @@ class Answers:
         """The response to the frame whose size field is at ``start``. Raises KeyError for an unknown API."""
         header, size = self._read_header(data, start + 4)
         request, _ = self._read[header.request_api_key](data, start + 4 + size)
-        head, tail = self._heartbeat if header.request_api_key == HEARTBEAT else self._commit(request)
+        head, tail = self._prepared[header.request_api_key](request)
         position = start + CORRELATION_AT_REQUEST
         correlation_id = data[position : position + 4]
         if self._until_wrong:
             correlation_id = self._spoil(correlation_id)
         return head + correlation_id + tail
 
-    def _commit(self, request: Any) -> tuple[bytes, bytes]:
+    def _prepared_heartbeat(self, _request: Any) -> tuple[bytes, bytes]:
+        return self._heartbeat
+
+    def _prepared_consumer_heartbeat(self, request: Any) -> tuple[bytes, bytes]:
+        prepared = self._consumer_heartbeats.get(request.member_id)
+        if prepared is None:
+            answer = consumer_heartbeat_answer(request.member_id, request.member_epoch, INTERVAL_MS)
+            prepared = self._consumer_heartbeats[request.member_id] = _cut(answer)
+        return prepared
+
+    def _prepared_commit(self, request: Any) -> tuple[bytes, bytes]:
         topic = request.topics[0]
         key = topic.name, topic.partitions[0].partition_index
         prepared = self._commits.get(key)
@@ -55,6 +77,19 @@ class Answers:
     def _spoil(self, correlation_id: bytes) -> bytes:
         self._until_wrong -= 1
         return correlation_id if self._until_wrong else bytes(byte ^ 0xFF for byte in correlation_id)
+
+
+def consumer_heartbeat_answer(member_id: str, epoch: int, interval_ms: int) -> bytes:
+    """The complete response to a ConsumerGroupHeartbeat v1 that changes nothing."""
+    return api(CONSUMER_HEARTBEAT, 1).answer(
+        0,
+        throttle_time=timedelta(0),
+        error_code=no_error(),
+        member_id=member_id,
+        member_epoch=epoch,
+        heartbeat_interval=timedelta(milliseconds=interval_ms),
+        assignment=None,
+    )
 
 
 def commit_answer(topic: str, partition: int, correlation_id: int = 0) -> bytes:

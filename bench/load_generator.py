@@ -1,4 +1,4 @@
-"""The load generator, a process of its own: it joins the groups, then runs heartbeats or commits on command.
+"""The load generator, a process of its own: it joins the groups, then sends heartbeats or commits on command.
 
 Commands are JSON lines on standard input, results are JSON lines on standard output; the first line says that it is
 ready. Every response of the server is compared with the expected bytes. The first wrong one ends the process.
@@ -15,7 +15,8 @@ from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
 
-from callboard.bench.bare_server import commit_answer
+from callboard.bench.bare_server import commit_answer, consumer_heartbeat_answer
+from callboard.bench.consumer_members import ConsumerMember, join_consumers
 from callboard.bench.group_setup import (
     Member,
     commit,
@@ -28,11 +29,18 @@ from callboard.bench.group_setup import (
 )
 from callboard.bench.harness import BenchError, ChildProcess, process_cpu_s
 from callboard.bench.load_connections import FrameSequence, LoadConnection, LoadResult, run_load
-from callboard.bench.wire import CORRELATION_AT_ANSWER, CORRELATION_AT_REQUEST, Client, api, no_error
+from callboard.bench.wire import (
+    ANSWER_TIMEOUT_S,
+    CORRELATION_AT_ANSWER,
+    CORRELATION_AT_REQUEST,
+    Client,
+    api,
+    no_error,
+)
 
 OFFSET_MARK = 0x5A5A5A5A5A5A5A5A  # marks the position of the offset in an encoded request
 ORDER_TIMEOUT_S = 120.0  # beyond the seconds of a run
-HEARTBEATS, COMMITS = "heartbeats", "commits"
+HEARTBEATS, CONSUMER_HEARTBEATS, COMMITS = "heartbeats", "consumer heartbeats", "commits"
 
 
 def group_names(count: int) -> list[str]:
@@ -59,7 +67,7 @@ class LoadProcess(ChildProcess):
             raise
 
     def run(self, requests: str, in_flight: int, seconds: float) -> LoadResult:
-        """Keep ``in_flight`` requests (heartbeats or commits) in flight on each connection."""
+        """Keep ``in_flight`` requests of one kind in flight on each connection."""
         return LoadResult(**self._order("run", seconds, requests=requests, in_flight=in_flight, seconds=seconds))
 
     def verify(self) -> int:
@@ -88,6 +96,8 @@ class Load:
     ) -> None:
         group_ids = in_turn(groups, len(clients))
         self._server_pids = server_pids
+        self._consumer_groups = [f"{group_id}-consumer" for group_id in group_ids]
+        self._joins = joins
         self.clients = clients
         self.members = self._join(group_ids) if joins else _fictitious_members(group_ids)
         pairs = list(zip(self.clients, self.members, strict=True))
@@ -113,8 +123,28 @@ class Load:
         return members
 
     def _run(self, requests: str, in_flight: int, seconds: float) -> dict[str, Any]:
-        connections = self._connections[requests]
-        return run_load(connections, in_flight, seconds, self._server_cpu_s)._asdict()
+        if requests == CONSUMER_HEARTBEATS:
+            return self._run_consumers(in_flight, seconds)
+        return run_load(self._connections[requests], in_flight, seconds, self._server_cpu_s)._asdict()
+
+    def _run_consumers(self, in_flight: int, seconds: float) -> dict[str, Any]:
+        """They join before each run and leave after it: their sessions are shorter than those of the other members."""
+        members = self._join_consumers()
+        connections = [consumer_heartbeat_connection(member) for member in members]
+        result = run_load(connections, in_flight, seconds, self._server_cpu_s)._asdict()
+        for client, member in zip(self.clients, members, strict=True):
+            client.socket.settimeout(ANSWER_TIMEOUT_S)
+            if self._joins:
+                member.leave()
+        return result
+
+    def _join_consumers(self) -> list[ConsumerMember]:
+        if self._joins:
+            return join_consumers(self.clients, self._consumer_groups, self.members[0].topic)
+        return [
+            _fictitious_consumer(client, group_id, index)
+            for index, (client, group_id) in enumerate(zip(self.clients, self._consumer_groups, strict=True))
+        ]
 
     def _server_cpu_s(self) -> float | None:
         times_s = [process_cpu_s(pid) for pid in self._server_pids]
@@ -162,6 +192,20 @@ def heartbeat_connection(client: Client, member: Member) -> LoadConnection:
     )
 
 
+def consumer_heartbeat_connection(member: ConsumerMember) -> LoadConnection:
+    """ConsumerGroupHeartbeat v1 that changes nothing. Its responses differ only in the correlation id."""
+    request = api("consumer_group_heartbeat", 1).request(
+        0, group_id=member.group_id, member_id=member.member_id, member_epoch=member.epoch, topic_partitions=None
+    )
+    answer = consumer_heartbeat_answer(member.member_id, member.epoch, member.interval_ms)
+    return LoadConnection(
+        member.client.socket,
+        f"consumer heartbeats of {member.group_id!r}",
+        FrameSequence(request, [(CORRELATION_AT_REQUEST, 4)]),
+        FrameSequence(answer, [(CORRELATION_AT_ANSWER, 4)]),
+    )
+
+
 def commit_connection(client: Client, member: Member) -> LoadConnection:
     """OffsetCommit v9 of one offset, which increases by one with each request."""
     answer = commit_answer(member.topic, member.partition)
@@ -183,6 +227,12 @@ def commit_requests(member: Member) -> FrameSequence:
 def _fictitious_members(group_ids: Sequence[str]) -> list[Member]:
     """Members for a server without groups, with ids of realistic length."""
     return [Member(group_id, f"load-{index:036d}", 1, "load", index) for index, group_id in enumerate(group_ids)]
+
+
+def _fictitious_consumer(client: Client, group_id: str, index: int) -> ConsumerMember:
+    member = ConsumerMember(client, group_id, "load", f"load-{index:017d}")
+    member.epoch = 1
+    return member
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,9 +1,9 @@
 """``callboard bench server``: the cost of a request to the server, compared with a bare server.
 
-Measures heartbeats and durable commits per second over TCP, with one request in flight on each connection and
-pipelined. The bare server (``bare_server.py``) decodes each request with the same parser and event loop, and responds
-with prepared bytes; so the ratio to it is the cost of the coordinator, independent of the machine. Rounds of both
-servers are interleaved, and the ratio is computed in each round.
+Measures heartbeats, of the classic and of the consumer protocol, and durable commits per second over TCP, with one
+request in flight on each connection and pipelined. The bare server (``bare_server.py``) decodes each request with the
+same parser and event loop, and responds with prepared bytes; so the ratio to it is the cost of the coordinator,
+independent of the machine. Rounds of both servers are interleaved, and the ratio is computed in each round.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from callboard.bench.harness import (
     write_json,
 )
 from callboard.bench.load_connections import LoadResult
-from callboard.bench.load_generator import COMMITS, HEARTBEATS, LoadProcess, group_names
+from callboard.bench.load_generator import COMMITS, CONSUMER_HEARTBEATS, HEARTBEATS, LoadProcess, group_names
 from callboard.bench.wire import Client
 
 PIPELINED = 16
@@ -44,6 +44,7 @@ READY_RUNS = 7
 UNDISTURBED_SHARE = 0.9  # of a core
 LEAN_SHARE = 0.7  # of the server's CPU time per request; above it a note is printed
 BARE = "bare"
+REQUESTS = (HEARTBEATS, CONSUMER_HEARTBEATS, COMMITS)
 PURPOSE = "Measure heartbeats and durable commits per second over TCP, compared with a minimal server."
 
 COLUMNS = (
@@ -175,7 +176,7 @@ class Memory(NamedTuple):
 
 
 def run(options: argparse.Namespace) -> Result:
-    """Measure; takes somewhat more than ``seconds * rounds * 8``. Raises BenchError if a response is wrong."""
+    """Measure; takes somewhat more than ``seconds * rounds * 12``. Raises BenchError if a response is wrong."""
     with ExitStack() as stack:
         bare = stack.enter_context(Server(["-m", "callboard.bench.bare_server"], "the bare server"))
         if options.bootstrap_server is None:
@@ -219,7 +220,7 @@ def _interleaved(servers: Sequence[MeasuredServer], options: argparse.Namespace)
     """Alternate between the servers, heartbeats first; each kind is warmed up before its first round."""
     rounds: Rounds = {}
     for in_flight in (1, PIPELINED):
-        runs = [(measured, requests) for requests in (HEARTBEATS, COMMITS) for measured in servers]
+        runs = [(measured, requests) for requests in REQUESTS for measured in servers]
         for measured, requests in runs:
             measured.load.run(requests, in_flight, min(WARM_UP_S, options.seconds))
         for _ in range(options.rounds):

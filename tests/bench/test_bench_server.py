@@ -21,7 +21,7 @@ from callboard.bench.bare_server import Answers, BareConnection
 from callboard.bench.group_setup import Member, commit, commit_fields, committed, create_topic, join_members, leave
 from callboard.bench.harness import BenchError, ChildProcess, Server, parse_address, summarise
 from callboard.bench.load_connections import FRAMES, FrameSequence, LoadResult
-from callboard.bench.load_generator import COMMITS, HEARTBEATS, Load, LoadProcess, commit_requests, group_names
+from callboard.bench.load_generator import COMMITS, Load, LoadProcess, commit_requests, group_names
 from callboard.bench.wire import Client, api
 
 SHORT_S = 0.2
@@ -59,7 +59,7 @@ def assert_measured(outcome: LoadResult, in_flight: int) -> None:
 
 
 @pytest.mark.parametrize("in_flight", [1, 16])
-@pytest.mark.parametrize("requests", [HEARTBEATS, COMMITS])
+@pytest.mark.parametrize("requests", bench.REQUESTS)
 def test_load_with_correct_responses_is_measured(bare: Server, requests: str, in_flight: int) -> None:
     """Twice, because numbers continue from run to run, and long enough for sequences to wrap."""
     with LoadProcess(bare.address, 4, group_names(4), joins=False, server_pids=[bare.pid]) as load:
@@ -70,7 +70,7 @@ def test_load_with_correct_responses_is_measured(bare: Server, requests: str, in
 
 
 @pytest.mark.parametrize("in_flight", [1, 16])
-@pytest.mark.parametrize("requests", [HEARTBEATS, COMMITS])
+@pytest.mark.parametrize("requests", bench.REQUESTS)
 def test_load_with_wrong_correlation_id_raises(requests: str, in_flight: int) -> None:
     """Response number 500 is wrong only in its correlation id."""
     with (
@@ -175,9 +175,12 @@ def test_bare_server_closes_on_unknown_request() -> None:
 
 @pytest.mark.parametrize("groups", [2, 1])
 def test_load_on_callboard_has_correct_heartbeats_and_commits(callboard: Server, groups: int) -> None:
-    """Two connections, with one group each or one for both; the last offsets are read back."""
+    """Two connections, with one group each or one for both; the last offsets are read back.
+
+    Consumer heartbeats that changed something would have other responses.
+    """
     with LoadProcess(callboard.address, 2, group_names(groups), joins=True, server_pids=[callboard.pid]) as load:
-        for requests in (HEARTBEATS, COMMITS):
+        for requests in bench.REQUESTS:
             for in_flight in (1, 16):
                 assert_measured(load.run(requests, in_flight, SHORT_S), in_flight)
         assert load.verify() == 2
@@ -233,7 +236,7 @@ def test_bench_server_prints_table_and_writes_json(
     assert [(row["server"], row["requests"], row["in_flight"]) for row in result["rows"]] == [
         (server, requests, in_flight)
         for in_flight in (1, 16)
-        for requests in (HEARTBEATS, COMMITS)
+        for requests in bench.REQUESTS
         for server in ("bare", "target")
     ]
     assert all((row["of_bare"] is None) == (row["server"] == "bare") for row in result["rows"])
