@@ -24,6 +24,7 @@ from callboard.runtime.kafka.api import consumer_group_describe, consumer_group_
 from callboard.runtime.kafka.authorizer import AllowAll
 from callboard.runtime.kafka.codec.codes import NO_THROTTLE, ONE_MILLISECOND
 from callboard.runtime.kafka.codec.schemas import schema
+from callboard.runtime.kafka.codec.short_heartbeat import ShortHeartbeat
 
 NAMES = {UUID(int=number): f"topic-{number}" for number in range(1, 4)}
 DELETED = UUID(int=99)
@@ -103,6 +104,7 @@ def test_long_assignment_is_encoded_in_steps() -> None:
 
 
 def _check_heartbeat(version: int, reply: ConsumerHeartbeatReply) -> None:
+    """Also for the usual request, of whose responses some are kept."""
     heartbeat_call = call("consumer_group_heartbeat", version)
     make = heartbeat_call.make
     assignment = None
@@ -118,8 +120,11 @@ def _check_heartbeat(version: int, reply: ConsumerHeartbeatReply) -> None:
         heartbeat_interval=reply.heartbeat_interval_ms * ONE_MILLISECOND,
         assignment=assignment,
     )
-    body = body_of(consumer_group_heartbeat.encode(heartbeat_call, reply))  # type: ignore[arg-type]
-    assert body == heartbeat_call.schema.write(response)
+    expected = heartbeat_call.schema.write(response)
+    usual = ShortHeartbeat("g", "m", 1, None)
+    for request in (heartbeat_call.request, usual, usual):
+        heartbeat_call.request = request
+        assert body_of(consumer_group_heartbeat.encode(heartbeat_call, reply)) == expected  # type: ignore[arg-type]
 
 
 @given(

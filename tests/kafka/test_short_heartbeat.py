@@ -53,6 +53,19 @@ def test_usual_heartbeat_is_read_as_by_kio(
 
 
 @pytest.mark.parametrize("version", versions(NAME))
+def test_a_heartbeat_that_is_repeated_is_not_decoded_again(version: int) -> None:
+    """Each byte counts, and so does nothing else in the buffer."""
+    read = schema(NAME, version).read
+    body = encode_body(usual(version, "group", "member", 3, "instance"))
+    request, size = read(body, 0)
+    assert read(b"before" + body + b"after", 6) == (request, size)
+    for other in (usual(version, "group", "member", 4, "instance"), usual(version, "group", "member", 3)):
+        read_again, _ = read(encode_body(other), 0)
+        assert read_again is not request
+        assert (read_again.member_epoch, read_again.instance_id) == (other.member_epoch, other.instance_id)
+
+
+@pytest.mark.parametrize("version", versions(NAME))
 @pytest.mark.parametrize(
     "change",
     [

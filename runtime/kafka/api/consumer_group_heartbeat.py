@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 
 from ....actors.consumer_group.messages import ConsumerHeartbeat, ConsumerHeartbeatReply
 from ....actors.consumer_group.records import Partition
+from ....actors.consumer_group.unchanged import UNCHANGED
 from ....actors.steps import SHORT_WORK_ITEMS, Steps, pieces, run_steps
 from ..authorize import authorize, authorize_in_steps
 from ..call import Body, Call
@@ -18,7 +20,7 @@ from ..checks import DESCRIBE_TOPIC, READ_GROUP
 from ..codec.codes import milliseconds
 from ..codec.rows import NO_TAGS, compact_count, compact_string
 from ..codec.schemas import shortened
-from ..codec.short_heartbeat import ShortHeartbeat
+from ..codec.short_heartbeat import CACHED, ShortHeartbeat
 from ..refusals import report_over_limit
 
 MEMBER_CHOOSES_ID_FROM = 1  # KIP-1082
@@ -49,15 +51,9 @@ def handle_unchecked(call: Call) -> Steps[None] | None:
     request, connection = call.request, call.connection
     if type(request) is not ShortHeartbeat:
         return _ask_in_steps(call)
-    message = ConsumerHeartbeat(
-        request.group_id,
-        request.member_id,
-        request.member_epoch,
-        request.instance_id,
-        client_id=connection.client_id,
-        client_host=connection.client_host,
-        needs_member_id=call.schema.version >= MEMBER_CHOOSES_ID_FROM,
-    )
+    has_own_id = call.schema.version >= MEMBER_CHOOSES_ID_FROM
+    member = request.group_id, request.member_id, request.member_epoch, request.instance_id
+    message = ConsumerHeartbeat._make((*member, *UNCHANGED, connection.client_id, connection.client_host, has_own_id))
     call.ask_group(message, encode)
     return None
 
@@ -99,12 +95,18 @@ def encode(call: Call, reply: ConsumerHeartbeatReply) -> Body:
         report_over_limit(call, reply.limit)
     assigned, member_id = reply.assigned, reply.member_id
     if assigned is None:
-        if member_id is None or reply.error or reply.message is not None:
+        if member_id is None or reply.error or reply.message is not None or type(call.request) is not ShortHeartbeat:
             return _head(reply) + _NO_ASSIGNMENT
-        epoch = _EPOCH.pack(reply.member_epoch, reply.heartbeat_interval_ms)
-        return _NO_ERROR + compact_string(member_id) + epoch + _NO_ASSIGNMENT
+        return _usual_body(member_id, reply.member_epoch, reply.heartbeat_interval_ms)
     steps = _encode_in_steps(reply, assigned)
     return steps if len(assigned) > SHORT_WORK_ITEMS else run_steps(steps)
+
+
+@lru_cache(CACHED)
+def _usual_body(member_id: str, member_epoch: int, heartbeat_interval_ms: int) -> bytes:
+    """A member gets it again and again, until its epoch changes. Only for short requests, since their ids are short."""
+    epoch = _EPOCH.pack(member_epoch, heartbeat_interval_ms)
+    return _NO_ERROR + compact_string(member_id) + epoch + _NO_ASSIGNMENT
 
 
 def _head(reply: ConsumerHeartbeatReply) -> bytes:
