@@ -20,6 +20,7 @@ from functools import partial
 from statistics import median
 from typing import Any, NamedTuple
 
+from callboard.bench import rebalance
 from callboard.bench.group_setup import MEMBER_ID_REQUIRED, REBALANCING
 from callboard.bench.harness import (
     BenchError,
@@ -45,6 +46,7 @@ QUICK_ROUNDS = 2
 SESSION_TIMEOUT_MS = 1_800_000  # members send no heartbeats during the measurement
 SPARE_FILES = 200  # open files besides connections: partitions' files, pipes
 ANSWER_TIMEOUT_S = 120.0
+CLASSIC, CONSUMER = "classic", "consumer"
 UNKNOWN_SERVER_ERROR = -1  # the response for a record that is too large for the log
 LOOK_PAUSE_S = 0.01
 SUBSCRIPTION = b"\0\0\0\0\0\1\0\5large\xff\xff\xff\xff"
@@ -234,6 +236,8 @@ def _described(client: Client) -> Any:
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, write the JSON; 1 if a response was wrong or a server did not run."""
     options = _options(argv)
+    if options.protocol == CONSUMER:
+        return _compare_protocols(options)
     try:
         figures = [measure(size, options.rounds) for size in options.members]
     except (BenchError, OSError) as error:
@@ -243,6 +247,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.output is not None:
         sizes = [size_figures._asdict() for size_figures in figures]
         write_json(options.output, {"rounds": options.rounds, "sizes": sizes, "machine": machine()})
+    return 0
+
+
+def _compare_protocols(options: argparse.Namespace) -> int:
+    try:
+        _allow_files(2 * max(options.members) + SPARE_FILES)
+        rows = rebalance.run(options)
+    except (BenchError, OSError) as error:
+        print(f"members: {error}", file=sys.stderr)
+        return 1
+    rebalance.show(rows)
+    if options.output is not None:
+        rows_json = rebalance.as_json(rows)
+        write_json(options.output, {"rounds": options.rounds, "rows": rows_json, "machine": machine()})
     return 0
 
 
@@ -362,6 +380,18 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="callboard bench members", description=PURPOSE)
     parser.add_argument("--members", type=numbers, metavar="N,N", help="sizes of the group (10,100,1000,5000)")
     parser.add_argument("--rounds", type=int, metavar="N", help=f"rebalances of each group ({ROUNDS})")
+    parser.add_argument(
+        "--protocol",
+        choices=(CLASSIC, CONSUMER),
+        default=CLASSIC,
+        help="consumer: compare the consumer protocol with the classic one, while one member joins (classic)",
+    )
+    parser.add_argument(
+        "-b",
+        "--bootstrap-server",
+        metavar="HOST:PORT",
+        help="measure this server, with --protocol consumer (default: start one)",
+    )
     parser.add_argument("--quick", action="store_true", help="10 and 100 members, as a smoke test")
     add_output(parser)
     options = parser.parse_args(argv)
@@ -369,6 +399,8 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     options.rounds = (QUICK_ROUNDS if options.quick else ROUNDS) if options.rounds is None else options.rounds
     if options.rounds < 1:
         parser.error(f"--rounds {options.rounds}: expected 1 or more")
+    if options.bootstrap_server is not None and options.protocol != CONSUMER:
+        parser.error("--bootstrap-server: only with --protocol consumer; otherwise the benchmark starts its server")
     return options
 
 

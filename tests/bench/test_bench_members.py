@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from callboard.bench import members
+from callboard.bench import members, rebalance
 from callboard.bench.__main__ import main as bench_main
 from callboard.bench.harness import BenchError
 from callboard.bench.members import GROUP, MemberGroup
 from callboard.bench.members_bystander import Bystander, Span, Wait, longest_s
+from callboard.bench.rebalance_members import Group, NewMember, Owners
 from callboard.bench.server import callboard_server
 from callboard.bench.wire import Client
 
@@ -117,3 +118,45 @@ def test_longest_s_counts_only_overlapping_waits() -> None:
     assert longest_s(waits, [Span(0.5, 2.1)]) == 1.0
     assert longest_s(waits, [Span(2.1, 2.2), Span(6.0, 7.0)]) == 9.0
     assert longest_s(waits, [Span(1.5, 1.6)]) == 0.0
+
+
+# One member joins, in each protocol ----------------------------------------------------------------------------------
+
+
+def test_bench_members_compares_the_protocols(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of four partitions, only those that move stop with a sticky protocol; with the eager one all do."""
+    monkeypatch.setattr(rebalance, "INTERVAL_S", 0.05)
+    monkeypatch.setattr(rebalance, "CALM_S", 0.2)
+    json_path = tmp_path / "figures.json"
+    arguments = ["members", "--protocol", "consumer", "--members", "3", "--rounds", "1", "--output", str(json_path)]
+    assert bench_main(arguments) == 0
+    rows = json.loads(json_path.read_text())["rows"]
+    assert {row["protocol"]: row["stopped"] for row in rows} == {
+        "classic, eager": 4,
+        "classic, cooperative": 1,
+        "consumer": 1,
+    }
+    assert all(row["final_s"] > 0 and row["unowned_partition_s"] > 0 for row in rows)
+    assert "One member joins" in capsys.readouterr().out
+
+
+def test_partition_seconds_are_counted_from_stop_to_start() -> None:
+    owners = Owners(3, 0.0)
+    first, second = (NewMember(None, Group("g", "t", owners, lambda: 0.0)) for _ in range(2))  # type: ignore[arg-type]
+    owners.change(first, frozenset({0, 1, 2}), 5.0)
+    assert owners.are_complete
+    owners.begin(5.0)
+    owners.change(first, frozenset({0}), 7.0)
+    assert not owners.are_complete
+    owners.change(second, frozenset({2}), 8.5)
+    assert (owners.given_up, owners.unowned_s(10.0)) == (2, 1.5 + 3.0)
+    with pytest.raises(BenchError, match="partition 0 has two owners"):
+        owners.change(second, frozenset({0, 2}), 11.0)
+
+
+def test_only_the_comparison_measures_another_server(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        members.main(["--bootstrap-server", "127.0.0.1:9092"])
+    assert "--bootstrap-server: only with --protocol consumer" in capsys.readouterr().err
