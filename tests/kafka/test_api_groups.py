@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,9 @@ from harness import (
     versions,
 )
 
+from callboard.actors.steps import Steps
 from callboard.runtime.kafka.api import APIS
+from callboard.runtime.kafka.shared_steps import SharedSteps
 from callboard.runtime.settings.address import Address
 from callboard.runtime.settings.listeners import Listener
 
@@ -325,6 +328,31 @@ async def test_list_groups_filters_are_case_insensitive(tmp_path: Path) -> None:
         assert await listed([], ["no such type"]) == set()
         assert await listed([], [" classic"]) == set(), "Kafka ignores spaces around a state, but not around a type"
         assert await listed(["stable"], ["Classic", "share"]) == {"members"}
+
+
+@async_test
+async def test_list_groups_keeps_only_the_words_that_name_a_state_or_a_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request may have 50,000 words. Hashing them all, to share the answer, would hold the event loop."""
+    keys: list[Hashable] = []
+    result = SharedSteps.result
+
+    def recorded(shared: SharedSteps, key: Hashable, make: Callable[[], Steps[Any]]) -> Steps[Any]:
+        keys.append(key)
+        return result(shared, key, make)
+
+    monkeypatch.setattr(SharedSteps, "result", recorded)
+    unknown = [f"no such word {number}" for number in range(300)]
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        await client.ask("offset_commit", 9, **commit_values("simple"))
+        answer = await client.ask("list_groups", 5, states_filter=["Empty", *unknown], types_filter=["Classic", *unknown])
+        assert [group["group_id"] for group in answer["groups"]] == ["simple"]
+        for states, types in ((unknown, []), ([], unknown), (["Empty"], unknown), (unknown, ["Classic"])):
+            assert (await client.ask("list_groups", 5, states_filter=states, types_filter=types))["groups"] == []
+    assert len(keys) == 5
+    assert "no such word" not in str(keys)
 
 
 @async_test

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Set
+from typing import NamedTuple
 
 from ....actors.errors import ErrorCode
+from ....actors.group.kind import ABSENT_NAME
+from ....actors.group.kinds import KINDS
 from ....actors.messages import ListedGroup
-from ....actors.steps import Steps, distinct
+from ....actors.steps import Steps, pieces
 from ..authorize import audience, authorize
 from ..call import Body, Call
 from ..checks import LISTED_GROUP
@@ -17,16 +20,44 @@ from ..services import ListedGroups
 FLEXIBLE, WITH_STATE, WITH_TYPE = 3, 4, 5
 """The first versions with compact strings, with states and with types."""
 
-Filters = tuple[frozenset[str], frozenset[str]]
+WORDS_PER_STEP = 16
+"""A word may have 32,767 bytes."""
+
+
+class Filters(NamedTuple):
+    """Which groups are listed, in lower case. An empty set matches all, unless ``match_none``: no group can match.
+
+    Only words that name a state or a type are kept, so that many words cost nothing after they were read.
+    """
+
+    states: frozenset[str]
+    types: frozenset[str]
+    match_none: bool
 
 
 def handle(call: Call) -> Steps[None]:
-    states = yield from distinct(word.lower().strip() for word in _filter(call, "states_filter"))
-    types = yield from distinct(word.lower() for word in _filter(call, "types_filter"))  # not stripped, as in Kafka
-    filters = frozenset(states), frozenset(types)
+    filters = yield from _filters(_filter(call, "states_filter"), _filter(call, "types_filter"))
     call.services.groups.list_groups().on_done(
         lambda reply: call.encode_and_respond(lambda: _encode(call, filters, reply.get()))
     )
+
+
+def _filters(state_words: Sequence[str], type_words: Sequence[str]) -> Steps[Filters]:
+    """Kafka ignores spaces around a state, but not around a type."""
+    state_names = {name.lower() for kind in KINDS.values() for name in kind.state_names} | {ABSENT_NAME.lower()}
+    states = yield from _known((word.strip() for word in state_words), state_names)
+    types = yield from _known(type_words, KINDS.keys())
+    return Filters(states, types, bool((state_words and not states) or (type_words and not types)))
+
+
+def _known(words: Iterable[str], names: Set[str]) -> Steps[frozenset[str]]:
+    """Those of the names that are among the words. ``names``: in lower case."""
+    longest = max(map(len, names))
+    known: set[str] = set()
+    for piece in pieces(words, WORDS_PER_STEP):
+        known |= names & {word.lower() for word in piece if len(word) <= longest}
+        yield
+    return frozenset(known)
 
 
 def _filter(call: Call, name: str) -> Sequence[str]:
@@ -45,7 +76,7 @@ def _encode(call: Call, filters: Filters, listing: ListedGroups | ErrorCode) -> 
 def _encode_groups(call: Call, filters: Filters, listing: ListedGroups) -> Steps[bytes]:
     items: list[bytes] = []
     count = 0
-    for groups in listing.pieces(*filters):
+    for groups in () if filters.match_none else listing.pieces(filters.states, filters.types):
         verdicts = authorize(call, LISTED_GROUP, (group.group_id for group in groups))
         shown = [group for group in groups if verdicts.allows(group.group_id)]
         count += len(shown)
