@@ -269,10 +269,15 @@ CLOSED: Mapping[type, Handler] = {
 
 
 def _decide_heartbeat(group: ConsumerGroup, request: ConsumerHeartbeat, plan: Plan) -> ConsumerHeartbeatReply:
-    is_new = request.member_epoch == JOIN_EPOCH and request.member_id not in group.soft.members
-    if is_new and group.decisions.refuses_new_members():
-        return ConsumerHeartbeatReply(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    if _adds_member(group.soft, request) and group.decisions.refuses_new_members():
+        return ConsumerHeartbeatReply(ErrorCode.COORDINATOR_NOT_AVAILABLE, limit="memory_limit_bytes")
     return handle_heartbeat(group.soft, request, group.decisions, plan)
+
+
+def _adds_member(state: GroupState, request: ConsumerHeartbeat) -> bool:
+    """Whether the group would have one more member. A static member that restarts takes the place of the old one."""
+    is_known = request.member_id in state.members or request.instance_id in state.static_members
+    return request.member_epoch == JOIN_EPOCH and not is_known
 
 
 def _decide_leave(group: ConsumerGroup, request: LeaveGroup, plan: Plan) -> Left:

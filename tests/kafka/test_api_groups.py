@@ -347,7 +347,9 @@ async def test_list_groups_keeps_only_the_words_that_name_a_state_or_a_type(
     async with running_node(tmp_path) as harness:
         client = await harness.connect()
         await client.ask("offset_commit", 9, **commit_values("simple"))
-        answer = await client.ask("list_groups", 5, states_filter=["Empty", *unknown], types_filter=["Classic", *unknown])
+        answer = await client.ask(
+            "list_groups", 5, states_filter=["Empty", *unknown], types_filter=["Classic", *unknown]
+        )
         assert [group["group_id"] for group in answer["groups"]] == ["simple"]
         for states, types in ((unknown, []), ([], unknown), (["Empty"], unknown), (unknown, ["Classic"])):
             assert (await client.ask("list_groups", 5, states_filter=states, types_filter=types))["groups"] == []

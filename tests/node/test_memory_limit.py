@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from actor_system.instances import instance
+from consumer_requests import beat, join
 from harness import (
     NodeHarness,
     async_test,
@@ -89,6 +90,53 @@ async def test_limit_leaves_existing_members_alone(tmp_path: Path) -> None:
             joined = await client.ask("join_group", **join_values("g", **INSTANCE))
             assert joined["error_code"] == "NONE"
             assert joined["member_id"] != member.member_id
+
+
+@async_test
+async def test_limit_refuses_new_groups_and_members_of_the_consumer_protocol(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        await join(client, "a", "t")
+        with limit_reached(harness):
+            for group_id, member_id in (("g", "b"), ("g", ""), ("new", "a")):
+                version = 1 if member_id else 0
+                joined = await join(client, member_id, "t", version=version, group_id=group_id)
+                assert joined["error_code"] == REFUSED, (group_id, member_id)
+            assert list(harness.node.groups.groups) == ["g"]
+            assert harness.node.services.over_limit.counts["memory_limit_bytes"] == 3
+        for group_id, member_id in (("g", "b"), ("new", "a")):
+            assert (await join(client, member_id, "t", group_id=group_id))["error_code"] == "NONE"
+
+
+@async_test
+async def test_limit_refuses_new_member_of_group_that_has_lost_its_members(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        await join(client, "a", "t")
+        assert (await beat(client, "a", -1))["error_code"] == "NONE"
+        with limit_reached(harness):
+            assert (await join(client, "a", "t"))["error_code"] == REFUSED
+
+
+@async_test
+async def test_limit_leaves_existing_members_of_the_consumer_protocol_alone(tmp_path: Path) -> None:
+    """Heartbeats, another subscription, commits, rejoins, and a static member that restarts."""
+    async with running_node(tmp_path, group_consumer_assignment_interval_ms=0) as harness:
+        client = await harness.connect()
+        epoch = (await join(client, "a", "t"))["member_epoch"]
+        await join(client, "s", "t", instance_id="i")
+        with limit_reached(harness):
+            for names in (None, ["u"]):
+                answer = await beat(client, "a", epoch, subscribed_topic_names=names)
+                assert answer["error_code"] == "NONE"
+                epoch = answer["member_epoch"]
+            commit = {**commit_values("g"), "generation_id_or_member_epoch": epoch, "member_id": "a"}
+            committed = await client.ask("offset_commit", 9, **commit)
+            assert committed["topics"][0]["partitions"][0]["error_code"] == "NONE"
+            assert (await join(client, "a", "t"))["error_code"] == "NONE"
+            assert (await beat(client, "s", -2, instance_id="i"))["error_code"] == "NONE"
+            assert (await join(client, "another", "t", instance_id="i"))["error_code"] == "NONE"
+            assert await offsets(client, "g") == {("t", 0): 42}
 
 
 @async_test
