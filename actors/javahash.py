@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import lru_cache
 from operator import mul
 
 _INT_BITS = 0xFFFFFFFF
@@ -10,6 +11,12 @@ _UTF_16 = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
 
 _CHUNK = 256
 """Units that are added up at once: a group id may have 32,767 characters, and a request 50,000 groups."""
+
+CACHED_HASHES = 32_768
+"""Hashes that are kept, about 150 bytes each."""
+
+CACHED_CHARS_MAX = 64
+"""Clients make ids of 22 to 60 characters."""
 
 _POWERS = tuple(pow(31, exponent, 1 << 32) for exponent in reversed(range(_CHUNK)))
 _CHUNK_POWER = pow(31, _CHUNK, 1 << 32)
@@ -29,6 +36,16 @@ def java_hash(text: str) -> int:
     for start in range(rest, len(units), _CHUNK):
         value = (value * _CHUNK_POWER + sum(map(mul, units[start : start + _CHUNK], _POWERS))) & _INT_BITS
     return value - (1 << 32) if value >> 31 else value
+
+
+def cached_java_hash(text: str) -> int:
+    """The same for the ids of members, which a group needs again and again."""
+    return _short_hash(text) if len(text) <= CACHED_CHARS_MAX else java_hash(text)
+
+
+@lru_cache(CACHED_HASHES)
+def _short_hash(text: str) -> int:
+    return java_hash(text)
 
 
 def offsets_partition(group_id: str, partitions: int) -> int:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ..assignors.server.base import (
     AssignmentFailed,
     AssignmentPending,
-    GroupMember,
     GroupToAssign,
+    PartitionsByTopic,
     ServerAssignor,
+    TargetAssignment,
     Topic,
 )
-from ..assignors.server.hash_order import copied_map_order, member_order, timeline_order
+from ..assignors.server.hash_order import copied_map_order, member_order_of, timeline_order
 from ..errors import CoordinatorError, ErrorCode
 from ..javahash import java_hash
 from ..ports import TopicsView
+from .members_to_assign import members_to_assign
 from .plan import DecisionEnvironment, Plan
 from .records import (
     GroupEpochRecord,
@@ -30,7 +32,7 @@ from .records import (
     TargetRecord,
 )
 from .state import GroupState, Member
-from .subscriptions import subscribed_topics, topics_of
+from .subscriptions import subscribed_topics
 
 ASK_AGAIN_MS = 100
 """An assignor that still works is asked again after this time: asking takes longer the more members there are."""
@@ -95,13 +97,34 @@ def next_target(
             ErrorCode.UNKNOWN_SERVER_ERROR,
             f"Failed to compute a new target assignment for epoch {group.epoch}: {error}",
         ) from error
-    for member_id in member_order(targets):
-        old = state.targets.get(member_id)
-        if old is None or set(old) != set(targets[member_id]):
-            plan.records.append(TargetRecord(state.group_id, member_id, targets[member_id]))
+    plan.records += changed_targets(state, targets)
     value = TargetEpochValue(group.epoch, environment.wall_ms)
     plan.records.append(TargetEpochRecord(state.group_id, value))
-    return Target(group.epoch, targets[member.member_id])
+    return Target(group.epoch, _partitions(targets[member.member_id]))
+
+
+def changed_targets(state: GroupState, targets: TargetAssignment) -> Iterator[TargetRecord]:
+    """The records of the targets that differ from those of the state, in Kafka's order."""
+    changed = {
+        member_id: partitions
+        for member_id, partitions in targets.items()
+        if not _is_same_target(state.targets.get(member_id), partitions)
+    }
+    for member_id in member_order_of(changed, targets):
+        yield TargetRecord(state.group_id, member_id, _partitions(changed[member_id]))
+
+
+def _is_same_target(old: tuple[Partition, ...] | None, partitions: PartitionsByTopic) -> bool:
+    if old is None:
+        return False
+    if len(old) == 1 and len(partitions) == 1:  # those of most members of a large group
+        [(topic_id, number)] = old
+        return partitions.get(topic_id) == [number]
+    return set(old) == set(_partitions(partitions))
+
+
+def _partitions(partitions: PartitionsByTopic) -> tuple[Partition, ...]:
+    return tuple((topic_id, number) for topic_id, numbers in partitions.items() for number in numbers)
 
 
 def needs_target(state: GroupState, environment: DecisionEnvironment, epoch: int | None = None) -> bool:
@@ -119,31 +142,14 @@ def _may_assign(state: GroupState, environment: DecisionEnvironment) -> bool:
     return not interval_ms or not last_ms <= environment.wall_ms < last_ms + interval_ms
 
 
-def _assign(
-    state: GroupState, member: Member, group: NextGroup, environment: DecisionEnvironment
-) -> dict[str, tuple[Partition, ...]]:
-    members = _members_with(state, member)
-    order = timeline_order(members, state.members_max)
+def _assign(state: GroupState, member: Member, group: NextGroup, environment: DecisionEnvironment) -> TargetAssignment:
     to_assign = GroupToAssign(
         _topics(environment.topics, subscribed_topics(group.subscriptions, state.regexes)),
-        [_assignor_member(members[member_id], state) for member_id in order],
+        members_to_assign(state, member),
         group.is_homogeneous,
         state.group_id,
     )
-    assignment = choose_assignor(state.members, member, environment.assignors).assign(to_assign)
-    return {
-        member_id: tuple((topic_id, number) for topic_id, numbers in partitions.items() for number in numbers)
-        for member_id, partitions in assignment.items()
-    }
-
-
-def _members_with(state: GroupState, member: Member) -> Mapping[str, Member]:
-    """The members after this heartbeat: a static one that is replaced is gone."""
-    replaced = state.static_members.get(member.about.instance_id or "", member.member_id)
-    members = {**state.members, member.member_id: member}
-    if replaced != member.member_id:
-        members.pop(replaced, None)
-    return members
+    return choose_assignor(state.members, member, environment.assignors).assign(to_assign)
 
 
 def _topics(view: TopicsView, names: set[str]) -> dict[str, Topic]:
@@ -153,15 +159,6 @@ def _topics(view: TopicsView, names: set[str]) -> dict[str, Topic]:
         if topic_id is not None and count is not None:
             topics[name] = Topic(topic_id, count)
     return topics
-
-
-def _assignor_member(member: Member, state: GroupState) -> GroupMember:
-    about = member.about
-    owned: dict[bytes, list[int]] = {}
-    for topic_id, number in state.target_of(member):
-        owned.setdefault(topic_id, []).append(number)
-    topics = topics_of(about, state.regexes)
-    return GroupMember(member.member_id, topics, owned, about.instance_id, about.rack_id, about.client_id)
 
 
 def preferred_assignor(members: Mapping[str, Member], assignor_count: int) -> str | None:
@@ -180,10 +177,12 @@ def choose_assignor(
     ``members``: those before the heartbeat of ``member``. Its vote is added afterwards, and ``compute`` of a Java
     HashMap puts a new key before the others of its bucket.
     """
+    own = member.about.server_assignor
+    if {other.about.server_assignor for other in members.values()} <= {own}:
+        return assignors.get(own or "", next(iter(assignors.values())))
     others = [other for other in members.values() if not _is_same(other, member)]
     votes = Counter(other.about.server_assignor for other in others)
     names = timeline_order([name for name in votes if name is not None and name in assignors], len(assignors))
-    own = member.about.server_assignor
     if own is not None and own in assignors:
         names = names if own in votes else [own, *names]
         votes[own] += 1

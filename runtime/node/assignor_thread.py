@@ -2,7 +2,7 @@
 
 A function may take long, so the event loop does not wait for it. An assignment that is not ready in a few milliseconds
 is asked for again with the next heartbeat; Kafka's members get theirs with a heartbeat too. Kafka's assignors run in
-such a thread for large groups.
+such a thread for large groups, and so does the work to show them the members.
 """
 
 from __future__ import annotations
@@ -26,8 +26,11 @@ from ..common.logs import get_logger
 WAIT_S = 0.005
 """How long the event loop waits for a function, which is long enough for most of them."""
 
-LARGE_GROUP_ITEMS = 5_000
-"""Members and partitions. Kafka's assignors take 0.4 to 2 us for each; those of larger groups run in a thread."""
+LOOP_MAX_US = 5_000
+"""Kafka's assignors run in a thread for groups whose assignment is estimated to take longer."""
+
+MEMBER_US, SUBSCRIPTION_US, PARTITION_US = 12.0, 1.0, 0.5
+"""What they take for each member, each of its topics, and each partition, with all that their result needs."""
 
 JOBS_MAX = 100
 """Assignments that nobody has asked for again; the oldest are dropped."""
@@ -116,17 +119,22 @@ def _work(queue: SimpleQueue[Job | None], assignor: ServerAssignor) -> None:
         job.done.set()
 
 
-class LargeInBackground:
-    """``ServerAssignor`` that runs another one at once, or for large groups in a thread."""
+def estimated_us(group: GroupToAssign) -> float:
+    """How long one of Kafka's assignors takes, in microseconds."""
+    partitions = sum(topic.partition_count for topic in group.topics.values())
+    return len(group.members) * (MEMBER_US + SUBSCRIPTION_US * len(group.topics)) + partitions * PARTITION_US
 
-    def __init__(self, assignor: ServerAssignor, wait_s: float = WAIT_S) -> None:
+
+class LargeInBackground:
+    """``ServerAssignor`` that runs another one at once, or for large groups in a thread, without waiting for it."""
+
+    def __init__(self, assignor: ServerAssignor) -> None:
         self.name = assignor.name
         self._assignor = assignor
-        self._background = BackgroundAssignor(assignor, wait_s)
+        self._background = BackgroundAssignor(assignor, wait_s=0)
 
     def assign(self, group: GroupToAssign) -> TargetAssignment:
-        items = len(group.members) + sum(topic.partition_count for topic in group.topics.values())
-        return (self._background if items > LARGE_GROUP_ITEMS else self._assignor).assign(group)
+        return (self._background if estimated_us(group) > LOOP_MAX_US else self._assignor).assign(group)
 
 
 class LoggedFunction:

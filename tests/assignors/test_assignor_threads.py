@@ -19,10 +19,14 @@ from callboard.actors.assignors.server.function import ServerFunction
 from callboard.actors.assignors.server.table import SERVER_ASSIGNORS
 from callboard.runtime.node.assignor_thread import (
     JOBS_MAX,
-    LARGE_GROUP_ITEMS,
+    LOOP_MAX_US,
+    MEMBER_US,
+    PARTITION_US,
+    SUBSCRIPTION_US,
     BackgroundAssignor,
     LargeInBackground,
     as_server_assignor,
+    estimated_us,
 )
 from callboard.runtime.node.server_assignors import make_server_assignors
 
@@ -168,16 +172,31 @@ def test_an_error_is_logged_once_with_the_function(caplog: pytest.LogCaptureFixt
 
 
 def test_only_large_groups_are_assigned_in_a_thread() -> None:
+    """The event loop does not wait for the thread."""
     threads: list[bool] = []
 
     def assign(partitions: Mapping[str, int], members: Sequence[MemberSubscription]) -> Shares:
         threads.append(threading.current_thread() is threading.main_thread())
         return all_to_first(partitions, members)
 
-    assignor = LargeInBackground(ServerFunction("mine", assign), FOREVER_S)
-    for partitions in (LARGE_GROUP_ITEMS - 1, LARGE_GROUP_ITEMS):
-        assert assignor.assign(group(partitions=partitions)) == {"a": {T: list(range(partitions))}}
+    assignor = LargeInBackground(ServerFunction("mine", assign))
+    largest = int((LOOP_MAX_US - MEMBER_US - SUBSCRIPTION_US) / PARTITION_US)
+    assert assignor.assign(group(partitions=largest)) == {"a": {T: list(range(largest))}}
+    with pytest.raises(AssignmentPending):
+        assignor.assign(group(partitions=largest + 1))
+    wait_for_last(assignor._background)
+    assert assignor.assign(group(partitions=largest + 1)) == {"a": {T: list(range(largest + 1))}}
     assert threads == [True, False]
+
+
+def test_members_and_their_topics_make_a_group_large() -> None:
+    small = group(partitions=1)
+    members = [GroupMember(str(number), ["t"]) for number in range(600)]
+    topics = {f"t{number}": Topic(bytes([number]) * 16, 1) for number in range(100)}
+    assert estimated_us(small) < LOOP_MAX_US
+    assert estimated_us(small._replace(members=members)) > LOOP_MAX_US
+    assert estimated_us(small._replace(members=members[:60])) < LOOP_MAX_US
+    assert estimated_us(small._replace(members=members[:60], topics=topics)) > LOOP_MAX_US
 
 
 def test_kafkas_assignors_of_a_node_run_in_a_thread_for_large_groups() -> None:

@@ -11,16 +11,20 @@ from __future__ import annotations
 import json
 import lzma
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 from assignors.server_cases import Case, as_json, assign
+from hypothesis import given
+from hypothesis import strategies as st
 
 from callboard.actors.assignors.server.base import AssignmentFailed, GroupMember, GroupToAssign, Topic
 from callboard.actors.assignors.server.hash_order import (
     copied_set_capacity,
     grown_map_order,
     member_order,
+    member_order_of,
     partition_order,
     timeline_order,
     uuid_hash,
@@ -33,6 +37,31 @@ RECORDED: dict[str, Any] = json.loads(
 CASES: list[Case] = RECORDED["cases"]
 
 TOPIC_ID = bytes(16)
+
+
+def inserted_one_by_one(keys: list[int]) -> list[int]:
+    """``HashMap.putVal``: a table of less than 64 buckets also grows when a bucket gets its ninth key."""
+    buckets: list[list[int]] = [[] for _ in range(16)]
+    for size, key in enumerate(keys, 1):
+        bucket = buckets[_index(key, len(buckets))]
+        bucket.append(key)
+        if len(bucket) > 8 and len(buckets) < 64:
+            buckets = _doubled(buckets)
+        if size > len(buckets) * 3 // 4:
+            buckets = _doubled(buckets)
+    return [key for bucket in buckets for key in bucket]
+
+
+def _doubled(buckets: list[list[int]]) -> list[list[int]]:
+    doubled: list[list[int]] = [[] for _ in range(2 * len(buckets))]
+    for bucket in buckets:
+        for key in bucket:
+            doubled[_index(key, len(doubled))].append(key)
+    return doubled
+
+
+def _index(key: int, capacity: int) -> int:
+    return (key ^ key >> 16) & (capacity - 1)
 
 
 @pytest.mark.parametrize("seed", range(len(CASES)))
@@ -79,6 +108,18 @@ class TestHashOrder:
     def test_a_map_grows_after_three_quarters(self) -> None:
         assert grown_map_order(range(16, -1, -1), lambda number: number) == list(range(17))
         assert grown_map_order([16, 0, 1], lambda number: number) == [16, 0, 1]
+
+    @given(
+        st.lists(st.integers(0, 40).map(lambda number: number * 8) | st.integers(0, 2**20), unique=True, max_size=120)
+    )
+    def test_a_map_is_iterated_as_if_its_keys_were_inserted_one_by_one(self, keys: list[int]) -> None:
+        assert grown_map_order(keys, lambda key: key) == inserted_one_by_one(keys)
+
+    @given(st.sets(st.text("abcd", min_size=1, max_size=4), max_size=120), st.randoms())
+    def test_some_members_have_the_order_of_all(self, member_ids: set[str], random: Random) -> None:
+        table = sorted(member_ids)
+        some = [member_id for member_id in table if random.random() < 0.3]
+        assert member_order_of(some, table) == [each for each in member_order(table) if each in some]
 
     def test_a_small_map_grows_when_a_bucket_is_full(self) -> None:
         numbers = [number * 16 for number in range(9)]

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.actors.javahash import first_in_hash_map, hash_map_index, java_hash, offsets_partition
+from callboard.actors.javahash import (
+    CACHED_CHARS_MAX,
+    cached_java_hash,
+    first_in_hash_map,
+    hash_map_index,
+    java_hash,
+    offsets_partition,
+)
 
 
 @pytest.mark.parametrize(
@@ -75,3 +82,8 @@ def test_java_hash_of_long_string_equals_recurrence(length: int) -> None:
     for character in text:
         value = (31 * value + ord(character)) % 2**32
     assert java_hash(text) % 2**32 == value
+
+
+@given(st.text(max_size=CACHED_CHARS_MAX + 8))
+def test_a_cached_hash_is_the_same(text: str) -> None:
+    assert cached_java_hash(text) == cached_java_hash(text) == java_hash(text)

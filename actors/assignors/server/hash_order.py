@@ -7,11 +7,12 @@ more than eight keys in a table of 64 or more, which become trees.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import islice
 from struct import Struct
 from typing import TypeVar
 
-from ...javahash import java_hash
+from ...javahash import cached_java_hash
 
 K = TypeVar("K")
 
@@ -55,7 +56,14 @@ def copied_set_capacity(size: int) -> int:
 
 
 def member_order(member_ids: Iterable[str]) -> list[str]:
-    return grown_map_order(member_ids, java_hash)
+    return grown_map_order(member_ids, cached_java_hash)
+
+
+def member_order_of(some: Iterable[str], member_ids: Collection[str]) -> list[str]:
+    """Some members in the order that they have among all. ``some`` are in the order of ``member_ids``."""
+    first_hashes = [_spread(cached_java_hash(member_id)) for member_id in islice(member_ids, _TREES_FROM_CAPACITY)]
+    mask = _final_capacity(first_hashes, DEFAULT_CAPACITY, len(member_ids)) - 1
+    return sorted(some, key=lambda member_id: _spread(cached_java_hash(member_id)) & mask)
 
 
 def timeline_order(member_ids: Iterable[str], size_max: int) -> list[str]:
@@ -68,7 +76,7 @@ def timeline_order(member_ids: Iterable[str], size_max: int) -> list[str]:
         bits += 1
     last_first = list(member_ids)
     last_first.reverse()
-    return sorted(last_first, key=lambda member_id: _timeline_slot(java_hash(member_id), bits))
+    return sorted(last_first, key=lambda member_id: _timeline_slot(cached_java_hash(member_id), bits))
 
 
 def _timeline_slot(hash_code: int, bits: int) -> int:
@@ -88,8 +96,11 @@ def _int_hash(number: int) -> int:
 
 
 def _in_order(keys: list[K], hash_code: Callable[[K], int], capacity: int) -> list[K]:
+    if len(keys) < 2:  # the partitions of most members
+        return keys
     hashes = {key: _spread(hash_code(key)) for key in keys}
-    mask = _final_capacity(list(hashes.values()), capacity) - 1
+    first_hashes = list(islice(hashes.values(), _TREES_FROM_CAPACITY))
+    mask = _final_capacity(first_hashes, capacity, len(hashes)) - 1
     return sorted(hashes, key=lambda key: hashes[key] & mask)
 
 
@@ -97,16 +108,23 @@ def _spread(hash_code: int) -> int:
     return (hash_code & _INT_BITS) ^ ((hash_code & _INT_BITS) >> 16)
 
 
-def _final_capacity(hashes: list[int], capacity: int) -> int:
-    """The number of buckets after these hashes were inserted. A small table also grows if a bucket is too full."""
+def _final_capacity(first_hashes: list[int], capacity: int, key_count: int) -> int:
+    """The number of buckets after ``key_count`` keys were inserted, of which the first 64 have these hashes.
+
+    A table of less than 64 buckets also grows if a bucket is too full. A larger one grows by the number of keys only.
+    """
     counts = [0] * capacity
-    for size, value in enumerate(hashes, 1):
+    for size, value in enumerate(first_hashes, 1):
+        if capacity >= _TREES_FROM_CAPACITY:
+            break
         counts[value & (capacity - 1)] += 1
-        grows = counts[value & (capacity - 1)] > _BUCKET_MAX and capacity < _TREES_FROM_CAPACITY
+        grows = counts[value & (capacity - 1)] > _BUCKET_MAX
         for is_needed in (grows, size > (capacity * 2 if grows else capacity) * 3 // 4):
             if is_needed:
                 capacity *= 2
-                counts = _bucket_sizes(hashes[:size], capacity)
+                counts = _bucket_sizes(first_hashes[:size], capacity)
+    while key_count > capacity * 3 // 4:
+        capacity *= 2
     return capacity
 
 

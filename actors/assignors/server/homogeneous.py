@@ -6,7 +6,7 @@ Source of the rules: ``UniformHomogeneousAssignmentBuilder`` of Kafka 4.3.1.
 
 from __future__ import annotations
 
-from ...javahash import java_hash
+from ...javahash import cached_java_hash
 from .base import AssignmentFailed, GroupMember, GroupToAssign, TargetAssignment
 from .hash_order import copied_set_order, member_order, partition_order, topic_order, uuid_hash
 
@@ -73,7 +73,7 @@ class _Allocation:
 
 def _partition_counts(group: GroupToAssign, member: GroupMember) -> dict[bytes, int]:
     """The subscribed topics that exist, in the order in which their partitions are dealt."""
-    names = [name for name in copied_set_order(member.topics, java_hash) if name in group.topics]
+    names = [name for name in copied_set_order(member.topics, cached_java_hash) if name in group.topics]
     counts = {group.topics[name].topic_id: group.topics[name].partition_count for name in names}
     return {topic_id: counts[topic_id] for topic_id in copied_set_order(counts, uuid_hash, len(member.topics))}
 
