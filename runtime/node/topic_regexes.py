@@ -7,6 +7,7 @@ Kafka uses RE2J, which has the same syntax. Both take a time that is proportiona
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
 from typing import Any
@@ -30,6 +31,16 @@ RE2J_DESCRIPTIONS: Mapping[str, str] = {
 """By RE2's. The others are the same in both."""
 
 TOO_LARGE = "it is too long, or repeats too much"
+DUPLICATE_NAME = "duplicate capture group name"
+
+_NAMED_GROUPS = re.compile(
+    r"""\\Q .*? (?: \\E | \Z)  # quoted text
+    | \\ .  # an escaped character
+    | \[ \^? \]? (?: \\ . | \[ : \^? [a-z]+ : \] | [^\]\\] )*+ \]  # a class
+    | \( \? P? < ([^>]*) >""",
+    re.DOTALL | re.VERBOSE,
+)
+"""In a valid expression. RE2 allows a name twice, RE2J does not."""
 
 _LOOK_BEHINDS = ("invalid perl operator: (?<=", "invalid perl operator: (?<!")  # for RE2J they are named groups
 
@@ -81,6 +92,9 @@ def _compile(regex: str) -> Callable[[str], Any]:
         re2.compile(regex, options)
     except re2.error as error:
         raise InvalidRegex(_describe(error.args[0].decode(errors="replace"))) from None
+    names = [found[1] for found in _NAMED_GROUPS.finditer(regex) if found[1]]
+    if len(set(names)) < len(names):
+        raise InvalidRegex(DUPLICATE_NAME)
     regex_set = re2.Set.FullMatchSet(options)  # of one: it matches without captures, at a quarter of the cost
     try:
         regex_set.Add(regex)

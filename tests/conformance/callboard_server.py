@@ -171,7 +171,7 @@ async def open_server(folder: Path, settings: Mapping[str, Any]) -> AsyncIterato
     """Start a node with the topics of scripts; stop it at the end."""
     time = ScriptTime()
     options = Options(data=folder, sync="none", topics=tuple(TOPICS.items()))
-    environment = Environment(clock=time)
+    environment = Environment(clock=time, allows_workers=False)  # regular expressions are resolved on the loop
     listening = socket.create_server(("127.0.0.1", 0))
     with patch.object(LoopDispatcher, "new_alarm", lambda _dispatcher, _clock: time):
         node = await Node.open(Settings(**settings), options, environment, {PLAINTEXT: listening})

@@ -24,6 +24,7 @@ from harness import commit_values, frame, framed
 from kio.serial import entity_reader
 from peers.wire import message_type
 
+from callboard.actors.ports import InlineWork
 from callboard.runtime.cluster.connection import ClusterConnection
 from callboard.runtime.cluster.session_environment import SessionEnvironment
 from callboard.runtime.disk.file_work import InlineFileWork
@@ -289,7 +290,10 @@ async def _open_node(folder: Path, name: str, settings: Settings, memory: Memory
     )
     options = Options(data=folder, sync="none", topics=tuple(TOPICS.items()))
     environment = Environment(clock=time, cluster=cluster, store=lambda _folder: (cluster.log, cluster.ownership))
-    with patch.object(LoopDispatcher, "new_alarm", lambda _dispatcher, _clock: time):
+    with (
+        patch.object(LoopDispatcher, "new_alarm", lambda _dispatcher, _clock: time),
+        patch("callboard.runtime.node.actors.BackgroundThread", InlineWork),  # so results belong to their step
+    ):
         return await Node.open(settings, options, environment, {PLAINTEXT: listening})
 
 

@@ -23,6 +23,7 @@ INVALID = {
     "trailing backslash at end of expression": ["\\", "a\\"],
     "invalid or unsupported Perl syntax": ["(?=a)", "(?!a)", "(?>a)", "(?P=n)", "(?x)a", "(?i", "(?"],
     "invalid named capture": ["(?<=a)", "(?<!a)", "(?P<a"],
+    "duplicate capture group name": ["(?P<n>a)(?P<n>b)", "((?<n>a)|[^](?P<m>]x(?P<n>b))", r"\\(?P<n>\Qa\E(?<n>b))"],
 }
 NAMES = ("a", "b", "ab", "aab", "orders", "orders-eu", "orders-us", "a.b", "A", "1", "")
 MATCHES = {
@@ -40,6 +41,9 @@ MATCHES = {
     "[[:digit:]]": "1",
     r"\pL": "a b A",
     "(?P<n>a)b": "ab",
+    "(?P<n>a)(?P<m>b)": "ab",
+    r"(?P<n>[(?P<n>ab]+)": "a b ab aab",
+    r"(?P<n>\(?P<n>|\Q(?P<n>\E|[[:alpha:](?P<n>]b)": "ab",
     r"\A.\z": "a b A 1",
     "é": "",
 }

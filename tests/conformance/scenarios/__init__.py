@@ -10,6 +10,7 @@ from .consumer_groups import CONSUMER_CONFIGS, CONSUMER_GROUPS, CONSUMER_TOPICS
 from .consumer_joining import CONSUMER_JOINING, CONSUMER_SMALL, VALIDATION
 from .consumer_offsets import CONSUMER_OFFSETS
 from .consumer_rebalances import CONSUMER_EPOCHS, CONSUMER_INTERVALS, CONSUMER_REBALANCES, CONSUMER_SESSIONS
+from .consumer_regexes import CONSUMER_REGEXES
 from .consumer_static import CONSUMER_STATIC
 from .joining import DELAYED, JOINING, SMALL
 from .leaving import GROUPS, LEAVING
@@ -71,6 +72,7 @@ CHAPTERS: Mapping[str, Chapter] = {
     "consumer-groups": Chapter(CONSUMER, CONSUMER_GROUPS),
     "consumer-topics": Chapter(CONSUMER, CONSUMER_TOPICS),
     "consumer-configs": Chapter(CONSUMER, CONSUMER_CONFIGS),
+    "consumer-regexes": Chapter(CONSUMER, CONSUMER_REGEXES),
     "consumer-small": Chapter(CONSUMER_SHORT, CONSUMER_SMALL),
     "consumer-sessions": Chapter(CONSUMER_SHORT, CONSUMER_SESSIONS),
     "consumer-intervals": Chapter({**PLAIN, "group.consumer.assignment.interval.ms": 5000}, CONSUMER_INTERVALS),
