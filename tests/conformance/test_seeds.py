@@ -18,7 +18,7 @@ from .test_scenarios import our_settings
 
 PLAYED = {kind: read_seeds(kind) for kind in KINDS}
 BATCH_SIZE = 40
-SEEDS_MIN = 560  # in all kinds together
+SEEDS_MIN = 940  # in all kinds together
 KIND_MIN = 15
 PASSIVATION_STRIDE = 5  # every fifth script
 EARLY_IDLE_MS = STEP_MS // 2

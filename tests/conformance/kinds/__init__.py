@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ..random_scripts import Author
-from ..scenarios import PLAIN, Settings
+from ..scenarios import CONSUMER, PLAIN, Settings
 from .bursts import Bursts, TwoGroups
+from .consumers import SESSION_MS, Consumers, ConsumerSessions
 from .instance_ids import InstanceIds
 from .offsets import Committers
 from .producers import Abandoned, Producers
@@ -37,4 +38,14 @@ KINDS: Mapping[str, Kind] = {
     "full-groups": Kind({**PLAIN, "group.max.size": 3}, FullGroups, 40),
     "delayed": Kind({**PLAIN, "group.initial.rebalance.delay.ms": INITIAL_DELAY_MS}, Delayed, 40),
     "expiries": Kind({**PLAIN, "offsets.retention.check.interval.ms": 1000}, Expiries, 25),
+    "consumers": Kind(CONSUMER, Consumers, 320),
+    "consumer-sessions": Kind(
+        {
+            **CONSUMER,
+            "group.consumer.min.session.timeout.ms": SESSION_MS,
+            "group.consumer.session.timeout.ms": SESSION_MS,
+        },
+        ConsumerSessions,
+        60,
+    ),
 }
