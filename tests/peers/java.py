@@ -1,15 +1,15 @@
-"""Java's own client, through two of Kafka's programs: VerifiableConsumer and VerifiableProducer.
+"""Java's own client, through Kafka's programs VerifiableConsumer and VerifiableProducer, and one of our own.
 
-Both print what their client does as JSON lines. They are part of Kafka's tools, whose jars Maven
-finds (``real_kafka/kafka.py``).
+All print what their clients do as JSON lines. Kafka's jars are found by Maven (``real_kafka/kafka.py``).
 """
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
-from .peer import EventProcess
+from .peer import CommandProcess, EventProcess
 from .peer_main import HEARTBEAT_INTERVAL_MS
 
 TOOLS = "org.apache.kafka.tools"
@@ -83,6 +83,42 @@ class JavaConsumer(JavaProgram):
         self._process.terminate()
         self._wait_for_exit(EXIT_CODE_SIGTERM)
         assert self.events("shutdown_complete"), f"{self.name} did not close its client"
+
+
+class JavaMembers(CommandProcess):
+    """Members of a group of the consumer protocol, in one process: see ``JavaMembers.java``."""
+
+    def __init__(self, jars: Path, classes: Path, name: str, folder: Path, bootstrap: str, group: str) -> None:
+        path = f"{classes}:{jars}/*"
+        super().__init__(name, folder, [*JAVA, "-cp", path, "JavaMembers", bootstrap, group])
+
+    def of(self, member: str, kind: str) -> list[Any]:
+        """The events of a member."""
+        return [event for event in self.events(kind) if event["member"] == member]
+
+    def moved(self, member: str, kind: str) -> list[list[int]]:
+        """The partitions of each of its callbacks that had any. ``kind``: assigned, revoked or lost."""
+        return [event["partitions"] for event in self.of(member, kind) if event["partitions"]]
+
+    def assignment(self, member: str) -> frozenset[int]:
+        """The partitions that are assigned and not revoked."""
+        self.check_alive()
+        owned: set[int] = set()
+        for event in self.events():
+            if event.get("member") != member:
+                continue
+            if event["event"] == "assigned":
+                owned |= set(event["partitions"])
+            elif event["event"] in ("revoked", "lost"):
+                owned -= set(event["partitions"])
+        return frozenset(owned)
+
+
+def compile_members(jars: Path, classes: Path) -> None:
+    """Compile ``JavaMembers.java`` into a folder. Raises CalledProcessError."""
+    program = Path(__file__).with_name("JavaMembers.java")
+    flags = [f"-J{flag}" for flag in JAVA[1:]]
+    subprocess.run(["javac", *flags, "-proc:none", "-cp", f"{jars}/*", "-d", str(classes), str(program)], check=True)
 
 
 class JavaProducer(JavaProgram):

@@ -108,12 +108,11 @@ class EventProcess:
             self._process.stdin.close()
 
 
-class Peer(EventProcess):
-    """One client process. ``ask`` runs a method of its client (see ``peer_main.py``) and returns the result."""
+class CommandProcess(EventProcess):
+    """A process that obeys commands. ``ask`` runs one there and returns its result."""
 
-    def __init__(self, library: str, role: str, name: str, folder: Path, **options: Any) -> None:
+    def __init__(self, name: str, folder: Path, command: list[str]) -> None:
         self._numbers = count(1)
-        command = [sys.executable, "-m", f"{__package__}.{library}_peer", role, json.dumps(options)]
         super().__init__(name, folder, command)
 
     def ask(self, command: str, **arguments: Any) -> Any:
@@ -149,6 +148,15 @@ class Peer(EventProcess):
             self._process.wait()
             self.check_alive()
             raise
+
+
+class Peer(CommandProcess):
+    """One client process. Its commands are the methods of its client, see ``peer_main.py``."""
+
+    def __init__(self, library: str, role: str, name: str, folder: Path, **options: Any) -> None:
+        super().__init__(
+            name, folder, [sys.executable, "-m", f"{__package__}.{library}_peer", role, json.dumps(options)]
+        )
 
 
 class ConsumerPeer(Peer):
