@@ -44,6 +44,7 @@ from callboard.runtime.member.resource_subscription import ResourceSubscription
 from callboard.runtime.member.shards import Shard, ShardState, TopicPartition
 from callboard.runtime.testing.disk.faulty import FaultyDisk
 
+from .mutations_consumer import CONSUMER_MUTATIONS
 from .mutations_groups import GROUP_MUTATIONS
 from .mutations_log import HOUSEKEEPING, Plant
 
@@ -444,5 +445,5 @@ MUTATIONS: dict[str, Mutant] = {
     "work goes on while a member joins": Mutant(work_goes_on_while_joining, "embedded_members"),
     "what moves is given at once": Mutant(what_moves_is_given_at_once, "embedded_members"),
     "hand-backs do not wait": Mutant(hand_backs_do_not_wait, "embedded_members"),
-    **{name: Mutant(*planted) for name, planted in (HOUSEKEEPING | GROUP_MUTATIONS).items()},
+    **{name: Mutant(*planted) for name, planted in (HOUSEKEEPING | GROUP_MUTATIONS | CONSUMER_MUTATIONS).items()},
 }

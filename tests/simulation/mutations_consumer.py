@@ -24,7 +24,7 @@ from callboard.actors.errors import ErrorCode
 from callboard.actors.group.decisions import Cause, DecisionQueue, DecisionsContext
 from callboard.actors.group.effects import Effects
 from callboard.runtime.member.consumer_reconciler import ConsumerReconciler
-from callboard.runtime.member.consumer_state import ConsumerState, Event
+from callboard.runtime.member.consumer_state import Event
 
 from .mutations_log import Plant
 
@@ -148,36 +148,27 @@ def loaded_members_have_no_session(patch: pytest.MonkeyPatch) -> None:
 
 
 def given_back_before_work_has_ended(patch: pytest.MonkeyPatch) -> None:
-    release = ConsumerReconciler._release
-
     async def apply_and_release(self: ConsumerReconciler) -> None:
         member = self._member
         partitions = member.state.to_release()
         member.apply(Event.RELEASED, partitions)
         await member.owned.revoke(member.topics.topic_partitions(sorted(partitions)), member.lease.revoke_left_s())
 
-    assert release is not None
     patch.setattr(ConsumerReconciler, "_release", apply_and_release)
 
 
-def taken_before_a_heartbeat_names_them(patch: pytest.MonkeyPatch) -> None:
-    """The answer to an older heartbeat, which is still on its way, can end the assignment."""
-    patch.setattr(ConsumerState, "may_take", ConsumerState.to_take)
-
-
 CONSUMER_MUTATIONS: dict[str, tuple[Plant, str]] = {
-    "silence means that nothing is owned": (silence_means_that_nothing_is_owned, "consumer_members"),
+    "silence means that nothing is owned": (silence_means_that_nothing_is_owned, "consumer_churn"),
     "each epoch is accepted": (each_epoch_is_accepted, "consumer_members"),
     "a live static member is replaced": (a_live_static_member_is_replaced, "consumer_members"),
     "former owners commit": (former_owners_commit, "consumer_members"),
     "grown topics look the same": (grown_topics_look_the_same, "consumer_members"),
-    "nobody has to give back in time": (nobody_has_to_give_back_in_time, "consumer_members"),
+    "nobody has to give back in time": (nobody_has_to_give_back_in_time, "consumer_churn"),
     "usual heartbeats renew nothing": (usual_heartbeats_renew_nothing, "consumer_members"),
-    "usual heartbeats do not look at the target": (usual_heartbeats_do_not_look_at_the_target, "consumer_members"),
-    "renewed sessions end": (renewed_sessions_end, "consumer_members"),
-    "answers do not wait for the log": (answers_do_not_wait_for_the_log, "consumer_members"),
-    "refused records count": (refused_records_count, "consumer_members"),
-    "loaded members have no session": (loaded_members_have_no_session, "consumer_members"),
-    "given back before work has ended": (given_back_before_work_has_ended, "consumer_members"),
-    "taken before a heartbeat names them": (taken_before_a_heartbeat_names_them, "consumer_members"),
+    "usual heartbeats do not look at the target": (usual_heartbeats_do_not_look_at_the_target, "consumer_churn"),
+    "renewed sessions end": (renewed_sessions_end, "consumer_churn"),
+    "answers do not wait for the log": (answers_do_not_wait_for_the_log, "consumer_churn"),
+    "refused records count": (refused_records_count, "consumer_churn"),
+    "loaded members have no session": (loaded_members_have_no_session, "consumer_churn"),
+    "given back before work has ended": (given_back_before_work_has_ended, "consumer_churn"),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
+from callboard.actors.consumer_group.messages import ConsumerHeartbeat
 from callboard.actors.messages import Commit, Heartbeat, OffsetCommit, OffsetFetch, TxnOffsetCommit
 from callboard.actors.transactions.messages import AddOffsets, EndTransaction, InitProducerId
 from callboard.runtime.member.channel import ChannelLost
@@ -100,3 +101,49 @@ class LateHeartbeats(SimulatedClient, Listener):
             for message in list(self._last.values())[-8:]:
                 with suppress(ChannelLost):
                     await self.ask(message._replace(generation_id=message.generation_id - 1))
+
+
+class LateConsumers(SimulatedClient, Listener):
+    """Sends heartbeats and commits of members of the consumer protocol with epochs that are too old, or too new."""
+
+    def __init__(self, sim: Sim, name: str, group_id: str) -> None:
+        self.group_id = group_id
+        self._epochs: dict[str, list[int]] = {}  # by member id, in their order
+        self._instances: dict[str, str | None] = {}
+        self._commits: dict[str, OffsetCommit] = {}
+        sim.history.listeners.append(self)
+        super().__init__(sim, name)
+
+    def arrived(self, exchange: Exchange) -> None:
+        message = exchange.message
+        if exchange.client == self.name:
+            return
+        if isinstance(message, ConsumerHeartbeat) and message.member_epoch > 0:
+            self._instances[message.member_id] = message.instance_id
+            epochs = self._epochs.setdefault(message.member_id, [])
+            if message.member_epoch not in epochs:
+                epochs.append(message.member_epoch)
+        elif isinstance(message, OffsetCommit) and message.member_id in self._epochs:
+            self._commits[message.member_id] = message
+
+    async def run(self) -> None:
+        while True:
+            await self.pause(0.5)
+            for member_id in list(self._epochs)[-4:]:
+                with suppress(ChannelLost):
+                    await self.ask(self._heartbeat(member_id))
+                    if member_id in self._commits:
+                        await self.ask(self._late_commit(member_id))
+
+    def _heartbeat(self, member_id: str) -> ConsumerHeartbeat:
+        """As if the member had given everything back."""
+        epochs = self._epochs[member_id]
+        epoch = self.sim.random.choice((*epochs[:-2], epochs[-1] + 100))
+        return ConsumerHeartbeat(self.group_id, member_id, epoch, self._instances[member_id], owned=())
+
+    def _late_commit(self, member_id: str) -> OffsetCommit:
+        """The last commit once more; as others do, its values differ."""
+        message = self._commits[member_id]
+        return message._replace(
+            commits=tuple(commit._replace(metadata=self.unique()) for commit in message.commits),
+        )

@@ -14,6 +14,7 @@ NAMES = (
     "named_resources",
     "moving_partitions",
     "consumer_members",
+    "consumer_churn",
 )
 
 

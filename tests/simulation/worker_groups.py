@@ -175,12 +175,16 @@ class MemberGroup(WorkerGroup):
                 next_offset += 1
                 await shard.commit(next_offset, f"{shard.token}")
         except asyncio.CancelledError:
-            if self.sim.random.random() < 0.3:
-                await asyncio.sleep(self.sim.random.random())
+            await self._end_work(shard)
             if not shard.is_lost and self.sim.random.random() < 0.5:
                 with suppress(ShardLost):
                     await shard.commit(next_offset + 1, f"{shard.token} last")
             raise
+
+    async def _end_work(self, _shard: Shard) -> None:
+        """What work on a shard takes to end."""
+        if self.sim.random.random() < 0.3:
+            await asyncio.sleep(self.sim.random.random())
 
     def _check_look(self, shard: Shard) -> None:
         """A shard that is not lost has no newer owner, also after its process was frozen."""

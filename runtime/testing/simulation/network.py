@@ -75,6 +75,8 @@ class Network:
         self.history = history
         self.loss = 0.0
         """The probability that sending a request breaks its channel."""
+        self.late_s = 0.0
+        """The longest time for which a request of a broken channel may be on its way, beside the usual delay."""
         self.server: NetworkServer | None = None
         self.reading = SocketReading(loop)
         self.channels: list[SimulatedChannel] = []
@@ -232,8 +234,11 @@ class SimulatedChannel:
         self._to_client.resume()
 
     def _break_with_request(self, exchange: Exchange) -> None:
-        """Break the channel before or after the request arrives."""
-        if self._network.draw.random() < 0.5:
+        """Break the channel before or after the request arrives, which may be much later."""
+        network = self._network
+        if network.late_s:
+            self._to_server.hold(network.draw.random() * network.late_s)
+        if network.draw.random() < 0.5:
             self._to_server.send(partial(self._arrive, exchange))
         self._loop.call_later(self._network.delay_s(self.host), self.break_channel)
 
@@ -312,6 +317,10 @@ class _Direction:
     def send(self, deliver: Callable[[], None]) -> None:
         self._line.append(deliver)
         self._schedule()
+
+    def hold(self, seconds: float) -> None:
+        """All messages from now on take so much longer."""
+        self._next_free_s = max(self._next_free_s, self._network.loop.time() + seconds)
 
     def _schedule(self) -> None:
         loop = self._network.loop

@@ -25,6 +25,7 @@ from ...settings.table import Settings, Sync
 from ..disk.faulty import Fault
 from .checkers import AnswerChecker, GenerationChecker, Violation
 from .compactions import DATA_FOLDER
+from .consumer_members import ConsumerMemberChecker
 from .fault_draw import FaultDraw
 from .group_events import GroupEventChecker, check_groups
 from .history import History
@@ -84,11 +85,14 @@ class Sim:
         self.registers = RegisterChecker()
         self.losses = LossChecker(self.fail)
         self.holders = HolderChecker(self.fail, self.history.tell)
-        self.sessions = SessionChecker(self.fail, loop.time, self.network.reading.read_since_s)
+        self.sessions = SessionChecker(
+            self.fail, loop.time, self.network.reading.read_since_s, self._consumer_session_timeout_ms
+        )
         self.leases = LeaseChecker(self.fail, loop.time)
         self.static_members = StaticMemberChecker(self.fail)
         self.history.listeners += [self.generations, self.answers, self.registers, self.losses]
         self.history.listeners += [GroupEventChecker(self.fail), self.sessions, self.leases, self.static_members]
+        self.history.listeners.append(ConsumerMemberChecker(self.fail, self._topic_id))
         self.coordinator = SimulatedCoordinator(
             loop,
             seed,
@@ -125,6 +129,14 @@ class Sim:
     def _is_loading(self) -> bool:
         incarnation = self.coordinator.current
         return incarnation is not None and incarnation.node.is_loading
+
+    def _topic_id(self, name: str) -> bytes | None:
+        incarnation = self.coordinator.current
+        return None if incarnation is None else incarnation.topic_ids((name,)).get(name)
+
+    def _consumer_session_timeout_ms(self, group_id: str) -> int | None:
+        incarnation = self.coordinator.current
+        return None if incarnation is None else incarnation.consumer_session_timeout_ms(group_id)
 
     def _coordinator_ended(self) -> None:
         self.answers.restarted()

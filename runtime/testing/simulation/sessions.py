@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ....actors.consumer_group.messages import JOIN_EPOCH, ConsumerHeartbeat, ConsumerHeartbeatReply
 from ....actors.errors import ErrorCode
 from ....actors.group.events import GroupEvent, Kind, Reason
 from ....actors.messages import Committed, Heartbeat, Joined, JoinGroup, OffsetCommit, Synced, SyncGroup
@@ -23,7 +24,12 @@ LATE_S = 2.0  # within this time after its end a session has been noticed
 RENEWING = (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
 """Answers to a heartbeat that has renewed the session."""
 
-NOT_RENEWING = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.ILLEGAL_GENERATION})
+NOT_RENEWING = frozenset(
+    {
+        *(ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.ILLEGAL_GENERATION),
+        *(ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNRELEASED_INSTANCE_ID, ErrorCode.STALE_MEMBER_EPOCH),
+    }
+)
 """Answers to requests that the group refuses because of their sender."""
 
 
@@ -32,21 +38,31 @@ class SessionChecker(Listener):
 
     A request that waits is in a socket's buffer, or in the mailbox of an actor. ``read_since_s``: since when the
     coordinator reads its sockets; infinity while it does not. Sessions do not end before that.
+
+    ``consumer_timeout_ms``: the session timeout of a group of the consumer protocol, which the coordinator decides;
+    None while it is down. Only heartbeats renew sessions there.
     """
 
     def __init__(
-        self, fail: Callable[[str], None], now_s: Callable[[], float], read_since_s: Callable[[], float]
+        self,
+        fail: Callable[[str], None],
+        now_s: Callable[[], float],
+        read_since_s: Callable[[], float],
+        consumer_timeout_ms: Callable[[str], int | None] = lambda group_id: None,
     ) -> None:
         self._fail = fail
+        self._consumer_timeout_ms = consumer_timeout_ms
         self._now_s = now_s
         self._read_since_s = read_since_s
         self._waiting: dict[Exchange, float] = {}  # requests without an answer, and when they reached the socket
         self._unread: set[Exchange] = set()  # those that may still renew a session from before
+        self._consumers: set[MemberName] = set()
         self._timeout_s: dict[MemberName, float] = {}
         self._renewed_s: dict[MemberName, float] = {}  # not later than the coordinator has renewed the session
         self._touched_s: dict[MemberName, float] = {}  # members of groups; not earlier than that
 
     def coordinator_starts(self) -> None:
+        self._consumers.clear()
         for table in (self._waiting, self._unread, self._timeout_s, self._renewed_s, self._touched_s):
             table.clear()
 
@@ -58,8 +74,10 @@ class SessionChecker(Listener):
 
     def arrived(self, exchange: Exchange) -> None:
         message = exchange.message
-        if not isinstance(message, Heartbeat):
+        if not isinstance(message, Heartbeat | ConsumerHeartbeat):
             self._unread.discard(exchange)
+        if isinstance(message, ConsumerHeartbeat):
+            self._consumers.add(_sender(message))
         if isinstance(message, JoinGroup):
             self._timeout_s.pop((message.group_id, message.member_id), None)  # it may change
 
@@ -75,8 +93,21 @@ class SessionChecker(Listener):
                 self._handled(exchange, answer.error, renews=False)
             case Heartbeat():
                 self._handled(exchange, answer, renews=answer in RENEWING)
-            case OffsetCommit() if message.member_id and isinstance(answer, Committed) and answer.errors:
+            case ConsumerHeartbeat():
+                self._beat(exchange, message, answer)
+            case OffsetCommit() if (
+                _sender(message) not in self._consumers
+                and message.member_id
+                and isinstance(answer, Committed)
+                and answer.errors
+            ):
                 self._handled(exchange, answer.errors[0], renews=ErrorCode.NONE in answer.errors)
+
+    def _beat(self, exchange: Exchange, message: ConsumerHeartbeat, reply: ConsumerHeartbeatReply) -> None:
+        timeout_ms = self._consumer_timeout_ms(message.group_id)
+        if not reply.error and timeout_ms is not None and message.member_epoch >= JOIN_EPOCH:
+            self._timeout_s[_sender(message)] = timeout_ms / 1000
+        self._handled(exchange, reply.error, renews=not reply.error and message.member_epoch >= JOIN_EPOCH)
 
     def _handled(self, exchange: Exchange, error: ErrorCode, *, renews: bool) -> None:
         """``renews``: whether it has certainly renewed the session."""
@@ -94,14 +125,26 @@ class SessionChecker(Listener):
 
     def group_changed(self, group_id: str, event: GroupEvent) -> None:
         name = group_id, event.member_id
-        if event.kind is Kind.MEMBER_ADDED:
-            self._renewed_s[name] = self._touched_s[name] = self._now_s()
+        if (
+            event.kind is Kind.MEMBER_ADDED
+        ):  # a consumer was added while its heartbeat was decided, before it was stored
+            self._touched_s[name] = self._now_s()
+            self._renewed_s.pop(name, None)
+            if name not in self._consumers or event.reason is Reason.LOADED:
+                self._renewed_s[name] = self._now_s()
         elif event.kind is Kind.MEMBER_REMOVED:
             if event.reason is Reason.SESSION_EXPIRED:
                 self._check_end(name)
             self._touched_s.pop(name, None)
         else:
             self._state_changed(group_id, event)
+
+    def _member_added(self, name: MemberName, event: GroupEvent) -> None:
+        """The session of a consumer began earlier: when its heartbeat was decided, before it was stored."""
+        self._touched_s[name] = self._now_s()
+        self._renewed_s.pop(name, None)
+        if name not in self._consumers or event.reason is Reason.LOADED:
+            self._renewed_s[name] = self._now_s()
 
     def _state_changed(self, group_id: str, event: GroupEvent) -> None:
         """The begin of a generation renews all sessions. Other changes renew some of them."""
