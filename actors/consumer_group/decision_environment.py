@@ -10,7 +10,7 @@ from functools import partial
 from ..assignors.server.base import ServerAssignor
 from ..group.environment import GroupEnvironment
 from ..ports import GroupConfigs, GroupSettings, Random, TopicsView
-from .messages import RegexesResolved
+from .messages import RegexesResolved, TopicFilter
 from .plan import RegexMatcher
 from .records import RegexValue
 
@@ -67,11 +67,14 @@ class GroupDecisions:
     def regexes(self) -> RegexMatcher:
         return self._environment.consumer_groups.regexes
 
-    def resolution(self, regexes: Collection[str]) -> Callable[[], RegexesResolved]:
+    def resolution(
+        self, regexes: Collection[str], describable: TopicFilter | None = None
+    ) -> Callable[[], RegexesResolved]:
         """The work of matching all topics that exist now. None begins before the result of this one."""
         self.is_resolving = True
         names, version, now_ms = tuple(self.topics.names()), self.topics.version, self.wall_ms
-        return partial(resolve, self._group_id, self.regexes, tuple(regexes), names, RegexValue((), version, now_ms))
+        result = RegexesResolved(self._group_id, {}, describable)
+        return partial(resolve, result, self.regexes, tuple(regexes), names, RegexValue((), version, now_ms))
 
     @property
     def assignors(self) -> Mapping[str, ServerAssignor]:
@@ -97,15 +100,15 @@ class GroupDecisions:
 
 
 def resolve(
-    group_id: str, matcher: RegexMatcher, regexes: Collection[str], names: Collection[str], value: RegexValue
+    result: RegexesResolved, matcher: RegexMatcher, regexes: Collection[str], names: Collection[str], value: RegexValue
 ) -> RegexesResolved:
-    """Runs in the background. ``value``: the version of the topics, and the time."""
+    """Runs in the background. ``result``: without topics. ``value``: the version of the topics, and the time."""
     try:
         found = matcher.find(regexes, names)
     except Exception:
-        log.exception("the regular expressions of group %r could not be resolved", group_id)
-        return RegexesResolved(group_id, {})
-    return RegexesResolved(group_id, {regex: value._replace(topics=topics) for regex, topics in found.items()})
+        log.exception("the regular expressions of group %r could not be resolved", result.group_id)
+        return result
+    return result._replace(resolved={regex: value._replace(topics=topics) for regex, topics in found.items()})
 
 
 def new_member_id(random: Random) -> str:

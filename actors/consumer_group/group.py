@@ -38,7 +38,7 @@ from .notes import before, event_at, events_of, identify
 from .offsets import check_commit, check_fetch, check_txn_commit
 from .plan import Plan
 from .records import CONSUMER
-from .regexes import apply_result
+from .regexes import apply_result, described
 from .removal import rebalance_expired, session_expired
 from .requests import describe_absent, refused
 from .state import GroupPhase, GroupState
@@ -118,7 +118,8 @@ class ConsumerGroup:
             return Decided(refused(error))
         self._apply(message, plan)
         if plan.regexes_to_resolve:
-            effects.background.append(self.decisions.resolution(plan.regexes_to_resolve))
+            describable = message.describable if isinstance(message, ConsumerHeartbeat) else None
+            effects.background.append(self.decisions.resolution(plan.regexes_to_resolve, describable))
         self.timers.apply(plan, self.decisions.settings.session_timeout_ms, effects)
         return Decided(value, plan.records)
 
@@ -297,7 +298,7 @@ def _decide_rebalance(group: ConsumerGroup, expired: RebalanceExpired, plan: Pla
 
 def _decide_regexes(group: ConsumerGroup, result: RegexesResolved, plan: Plan) -> None:
     group.decisions.is_resolving = False
-    apply_result(group.soft, result.resolved, group.decisions, plan)
+    apply_result(group.soft, described(result), group.decisions, plan)
 
 
 DECISIONS: Mapping[type, Callable[[ConsumerGroup, Any, Plan], Any]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from ..errors import NO_ERROR, ErrorCode
@@ -12,9 +12,15 @@ JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
 LEAVE_STATIC_EPOCH = -2
 
+TopicFilter = Callable[[Collection[str]], Collection[str]]
+"""Leaves out the topics that a client may not see."""
+
 
 class ConsumerHeartbeat(NamedTuple):
-    """A ConsumerGroupHeartbeat request. None, and -1 of the timeout, mean: as in my last request."""
+    """A ConsumerGroupHeartbeat request. None, and -1 of the timeout, mean: as in my last request.
+
+    ``describable``: which topics a regular expression may match if this request lets it be resolved; None: all.
+    """
 
     group_id: str
     member_id: str
@@ -29,6 +35,7 @@ class ConsumerHeartbeat(NamedTuple):
     client_id: str = ""
     client_host: str = ""
     needs_member_id: bool = True  # False: version 0, in which the coordinator makes the id
+    describable: TopicFilter | None = None
 
     @property
     def is_full(self) -> bool:
@@ -85,7 +92,11 @@ class ConsumerGroupDescribed(NamedTuple):
 
 
 class RegexesResolved(NamedTuple):
-    """To a group, from its work in the background: the topics that its regular expressions match."""
+    """To a group, from its work in the background: the topics that its regular expressions match.
+
+    ``describable``: that of the heartbeat that asked.
+    """
 
     group_id: str
     resolved: Mapping[str, RegexValue]
+    describable: TopicFilter | None = None

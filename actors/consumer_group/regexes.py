@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping
 from enum import Enum, auto
 
 from ..errors import CoordinatorError, ErrorCode
+from .messages import RegexesResolved
 from .plan import DecisionEnvironment, Plan
 from .records import MemberValue, RegexRecord, RegexValue
 from .state import GroupState
@@ -89,6 +90,22 @@ def _is_fresh(state: GroupState, interval_ms: int, environment: DecisionEnvironm
 def _has_new_topics(state: GroupState, environment: DecisionEnvironment) -> bool:
     """Whether topics were created since the last result, or perhaps were, because it is from before a restart."""
     return state.seen.regexes_version is None or state.seen.regexes_version < environment.topics.created_version
+
+
+def described(result: RegexesResolved) -> Mapping[str, RegexValue]:
+    """The result without topics that the member whose heartbeat asked for it may not describe.
+
+    It is not computed in the background, because the authorizer belongs to the thread of the groups. As in Kafka, the
+    other members with the same expression get no other topics.
+    """
+    describable = result.describable
+    if describable is None:
+        return result.resolved
+    allowed = set(describable(sorted({name for value in result.resolved.values() for name in value.topics})))
+    return {
+        regex: value._replace(topics=tuple(name for name in value.topics if name in allowed))
+        for regex, value in result.resolved.items()
+    }
 
 
 def apply_result(

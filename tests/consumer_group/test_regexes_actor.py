@@ -77,6 +77,22 @@ def test_result_waits_for_the_entry_in_flight() -> None:
     assert world.told(world.beat("a", 1, owned="")) == (2, "jobs0 jobs1 jobs2")
 
 
+def test_topics_that_the_sender_may_not_describe_are_left_out() -> None:
+    """The filter is that of the heartbeat that lets the expression be resolved, and is asked once."""
+    world, background = regex_world()
+    asked: list[Collection[str]] = []
+
+    def describable(names: Collection[str]) -> Collection[str]:
+        asked.append(names)
+        return [name for name in names if name != "jobs"]
+
+    reply = world.beat("a", 0, rebalance_timeout_ms=60_000, regex="t|jobs", owned="", describable=describable)
+    assert world.told(reply) == (1, "")
+    background.finish(world)
+    assert asked == [["jobs", "t"]]
+    assert world.told(world.beat("a", 1, owned="", describable=None))[1] == "t0 t1 t2"
+
+
 def test_new_topic_is_found_after_the_interval() -> None:
     world, background = regex_world()
     join(world, "a", "j.*")

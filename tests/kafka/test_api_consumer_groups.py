@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -209,6 +210,25 @@ async def test_member_may_not_subscribe_to_denied_topics(tmp_path: Path) -> None
         refused = await beat(client, "a", 2, subscribed_topic_names=["u"])
         assert (refused["error_code"], refused["error_message"]) == ("TOPIC_AUTHORIZATION_FAILED", None)
         assert (await beat(client, "a", 2))["error_code"] == "NONE"
+
+
+@async_test
+async def test_regular_expression_does_not_match_denied_topics(tmp_path: Path) -> None:
+    """Those of whoever sends the heartbeat that lets it be resolved; as in Kafka, denials are not logged."""
+    authorizer = DenyingAuthorizer(Rule(Operation.DESCRIBE, ResourceType.TOPIC, "u"))
+    async with running_node(tmp_path, authorizer=authorizer, **AT_ONCE) as harness:
+        client = await harness.connect()
+        joining: dict[str, Any] = {"subscribed_topic_names": None, "subscribed_topic_regex": "t|u"}
+        epoch = (await join(client, "a", **joining))["member_epoch"]
+        async with asyncio.timeout(60):
+            while (answer := await beat(client, "a", epoch))["assignment"] is None:
+                epoch = answer["member_epoch"]
+        assert text(answer["assignment"]) == partitions_of(harness, t=[0, 1, 2])
+        topics = [action for action in authorizer.actions if action.resource_type is ResourceType.TOPIC]
+        assert {(action.name, action.operation, action.logs_denial) for action in topics} == {
+            ("t", Operation.DESCRIBE, False),
+            ("u", Operation.DESCRIBE, False),
+        }
 
 
 @async_test

@@ -73,6 +73,7 @@ CASES: Mapping[tuple[str, Check], Case] = {
 TESTED_ELSEWHERE = {
     ("create_topics", checks.DESCRIBE_NEW_TOPIC_CONFIGS),
     ("consumer_group_describe", checks.DESCRIBE_TOPIC),
+    ("consumer_group_heartbeat", checks.LISTED_TOPIC),
 }
 """Checks of which the denial is not an error of the whole request or of an item, or that need a group with members.
 

@@ -168,7 +168,7 @@ APIS: tuple[Api, ...] = (
         0,
         1,
         whole=(checks.READ_GROUP,),
-        items=(checks.DESCRIBE_TOPIC,),
+        items=(checks.DESCRIBE_TOPIC, checks.LISTED_TOPIC),
         overlaps=True,
         needs_lease=True,
     ),

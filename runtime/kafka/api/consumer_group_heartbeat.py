@@ -7,16 +7,16 @@ times as long.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Collection, Sequence
+from functools import lru_cache, partial
 
-from ....actors.consumer_group.messages import ConsumerHeartbeat, ConsumerHeartbeatReply
+from ....actors.consumer_group.messages import ConsumerHeartbeat, ConsumerHeartbeatReply, TopicFilter
 from ....actors.consumer_group.records import Partition
 from ....actors.consumer_group.unchanged import UNCHANGED
 from ....actors.steps import SHORT_WORK_ITEMS, Steps, pieces, run_steps
 from ..authorize import authorize, authorize_in_steps
 from ..call import Body, Call
-from ..checks import DESCRIBE_TOPIC, READ_GROUP
+from ..checks import DESCRIBE_TOPIC, LISTED_TOPIC, READ_GROUP
 from ..codec.codes import milliseconds
 from ..codec.rows import NO_TAGS, compact_count, compact_string
 from ..codec.schemas import shortened
@@ -44,7 +44,12 @@ def handle(call: Call) -> Steps[None]:
     if error:
         call.respond_with_bytes(_head(ConsumerHeartbeatReply(error)) + _NO_ASSIGNMENT)
     else:
-        yield from _ask_in_steps(call)
+        yield from _ask_in_steps(call, partial(_describable, call))
+
+
+def _describable(call: Call, names: Collection[str]) -> Collection[str]:
+    denied = authorize(call, LISTED_TOPIC, names).denied
+    return [name for name in names if name not in denied]
 
 
 def handle_unchecked(call: Call) -> Steps[None] | None:
@@ -53,12 +58,13 @@ def handle_unchecked(call: Call) -> Steps[None] | None:
         return _ask_in_steps(call)
     has_own_id = call.schema.version >= MEMBER_CHOOSES_ID_FROM
     member = request.group_id, request.member_id, request.member_epoch, request.instance_id
-    message = ConsumerHeartbeat._make((*member, *UNCHANGED, connection.client_id, connection.client_host, has_own_id))
+    client = connection.client_id, connection.client_host
+    message = ConsumerHeartbeat._make((*member, *UNCHANGED, *client, has_own_id, None))
     call.ask_group(message, encode)
     return None
 
 
-def _ask_in_steps(call: Call) -> Steps[None]:
+def _ask_in_steps(call: Call, describable: TopicFilter | None = None) -> Steps[None]:
     requested = call.request.topic_partitions
     owned: list[Partition] = []
     for topic in requested or ():
@@ -67,10 +73,10 @@ def _ask_in_steps(call: Call) -> Steps[None]:
             owned += ((topic_id, number) for number in numbers)
             yield
         yield
-    _ask(call, None if requested is None else tuple(owned))
+    _ask(call, None if requested is None else tuple(owned), describable)
 
 
-def _ask(call: Call, owned: tuple[Partition, ...] | None) -> None:
+def _ask(call: Call, owned: tuple[Partition, ...] | None, describable: TopicFilter | None) -> None:
     request, version = call.request, call.schema.version
     message = ConsumerHeartbeat(
         request.group_id,
@@ -86,6 +92,7 @@ def _ask(call: Call, owned: tuple[Partition, ...] | None) -> None:
         call.connection.client_id,
         call.connection.client_host,
         version >= MEMBER_CHOOSES_ID_FROM,
+        describable,
     )
     call.ask_group(message, encode)
 
