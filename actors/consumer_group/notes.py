@@ -48,7 +48,8 @@ def before(state: GroupState, plan: Plan) -> Before:
 
 def event_at(clock: Clock, state: GroupState, kind: Kind, cause: Cause, state_name: str) -> GroupEvent:
     wall_ms, monotonic_ms = clock.wall_ms(), clock.monotonic_ms()
-    return event_of(kind, cause, str(state_name), state.epoch.epoch, wall_ms=wall_ms, monotonic_ms=monotonic_ms)
+    event = event_of(kind, cause, str(state_name), state.epoch.epoch, wall_ms=wall_ms, monotonic_ms=monotonic_ms)
+    return event._replace(is_epoch=True)
 
 
 def events_of(message: Any, earlier: Before, state: GroupState, clock: Clock) -> Iterator[GroupEvent]:

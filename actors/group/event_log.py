@@ -22,7 +22,7 @@ EVENTS_KEPT = 32  # of one group
 HISTORY_BYTES_MAX = 16 * 1024 * 1024
 """The memory of the events of all groups. Beyond it the group whose last event is the oldest loses its events."""
 
-EVENT_BYTES = 240  # of an event without its strings
+EVENT_BYTES = 248  # of an event without its strings
 RING_BYTES = 480  # of a ring without its events
 
 REBALANCE_LINES_PER_S = 100

@@ -103,6 +103,7 @@ class GroupEvent(NamedTuple):
     """``state`` and ``generation`` are those after the event. Without a member ``member_id`` and the following are "".
 
     ``wall_ms``: milliseconds since 1970; ``monotonic_ms``: for durations. ``client_reason``: see ``shown_reason``.
+    ``is_epoch``: whether ``generation`` is the epoch of a group of the consumer protocol.
     """
 
     wall_ms: int
@@ -116,6 +117,11 @@ class GroupEvent(NamedTuple):
     client_id: str = ""
     client_host: str = ""
     client_reason: str = ""
+    is_epoch: bool = False
+
+    @property
+    def generation_text(self) -> str:
+        return f"{'epoch' if self.is_epoch else 'generation'} {self.generation}"
 
     def __str__(self) -> str:
         """One line for an error or a report."""
@@ -123,7 +129,7 @@ class GroupEvent(NamedTuple):
         words = f"'{self.client_reason}'" if self.client_reason else ""
         change = f"{self.kind}: {self.state}" if self.kind is Kind.STATE_CHANGED else self.kind.value
         parts = (f"{self.wall_ms} {change}{who if self.member_id else ''}", self.reason.value, words)
-        return ", ".join(filter(None, (*parts, f"generation {self.generation}")))
+        return ", ".join(filter(None, (*parts, self.generation_text)))
 
 
 def event_of(kind: Kind, cause: Cause, state: str, generation: int, *, wall_ms: int, monotonic_ms: int) -> GroupEvent:

@@ -129,6 +129,9 @@ async def test_timeline_shows_what_changes_and_omits_other_heartbeats() -> None:
             "ConsumerGroupHeartbeat v1, m1, epoch 9 -> FENCED_MEMBER_EPOCH",
             "ConsumerGroupHeartbeat v1, m2, leaves -> NONE, epoch -1",
         ]
+        states = [event.what for event in coordinator.timeline.events if event.kind == "state"]
+        assert states[0].startswith("Assigning, epoch 2: ")
+        assert not any("generation" in text for text in states)
         everything = coordinator.timeline.text(everything=True)
         assert "ConsumerGroupHeartbeat v1, m1, epoch 2 -> NONE, epoch 2\n" in everything
 

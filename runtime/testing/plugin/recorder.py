@@ -63,7 +63,7 @@ class TimelineRecorder:
         member = self._timeline.short(event.member_id) if event.member_id else ""
         reason = f"'{event.client_reason}'" if event.client_reason else ""
         if event.kind is Kind.STATE_CHANGED:
-            change, cause = f"{event.state}, generation {event.generation}", (event.reason.value, member, reason)
+            change, cause = f"{event.state}, {event.generation_text}", (event.reason.value, member, reason)
         else:
             is_added = event.kind is Kind.MEMBER_ADDED
             change = f"{member} is {'a' if is_added else 'no longer a'} member"
