@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from heapq import merge
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -25,6 +26,10 @@ SHORT_WORK_ITEMS = 256
 
 ITEMS_PER_STEP = 64
 """Items that take a microsecond or two each and are handled in one step."""
+
+
+NAMES_PER_STEP = 1_024
+"""Names that are hashed or sorted in one step, by code in C."""
 
 
 def pieces(items: Iterable[T], size: int = ITEMS_PER_STEP) -> Iterator[Sequence[T]]:
@@ -57,6 +62,21 @@ def counted(items: Iterable[T]) -> Steps[Counter[T]]:
         counts.update(piece)
         yield
     return counts
+
+
+def sorted_in_steps(items: Iterable[str], key: Callable[[str], Any] | None = None) -> Steps[list[str]]:
+    """The same as ``sorted``."""
+    runs: list[list[str]] = []
+    for piece in pieces(items, NAMES_PER_STEP):
+        runs.append(sorted(piece, key=key))
+        yield
+    if len(runs) <= 1:
+        return runs[0] if runs else []
+    result: list[str] = []
+    for piece in pieces(merge(*runs, key=key)):
+        result += piece
+        yield
+    return result
 
 
 def run_steps(steps: Steps[T]) -> T:

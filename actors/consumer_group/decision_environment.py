@@ -10,6 +10,7 @@ from functools import partial
 from ..assignors.server.base import ServerAssignor
 from ..group.environment import GroupEnvironment
 from ..ports import GroupConfigs, GroupSettings, Random, TopicsView
+from ..steps import Steps
 from .messages import RegexesResolved, TopicFilter
 from .plan import RegexMatcher
 from .records import RegexValue
@@ -80,7 +81,7 @@ class GroupDecisions:
     def assignors(self) -> Mapping[str, ServerAssignor]:
         return self._environment.consumer_groups.assignors
 
-    def metadata_hash(self, names: Iterable[str]) -> int:
+    def metadata_hash(self, names: Iterable[str]) -> Steps[int]:
         return self._environment.consumer_groups.metadata_hash(self.topics, names)
 
     def new_member_id(self) -> str:

@@ -8,10 +8,11 @@ from typing import NamedTuple
 from ..assignors.server.base import ServerAssignor
 from ..assignors.server.table import SERVER_ASSIGNORS
 from ..ports import NO_CONFIGS, BackgroundWork, GroupConfigs, InlineWork, TopicsView
+from ..steps import Steps
 from .metadata_hash import metadata_hash
 from .plan import NoRegexes, RegexMatcher
 
-TopicsHash = Callable[[TopicsView, Iterable[str]], int]
+TopicsHash = Callable[[TopicsView, Iterable[str]], Steps[int]]
 
 
 class ConsumerGroupPorts(NamedTuple):

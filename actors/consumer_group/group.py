@@ -6,7 +6,7 @@ meanwhile. ``durable`` is what the records in the log amount to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 from ..engine_ports import ReplyTo
@@ -22,7 +22,7 @@ from ..group.requests import refuse
 from ..memory import MEMBER_BYTES
 from ..messages import DeleteGroup, LeaveGroup, Left, OffsetCommit, OffsetDelete, OffsetFetch, TxnOffsetCommit
 from ..records import GroupType
-from ..steps import SHORT_WORK_ITEMS, run_steps
+from ..steps import SHORT_WORK_ITEMS, Steps, run_steps
 from .decision_environment import GroupDecisions
 from .describe import describe
 from .heartbeat import handle_heartbeat
@@ -59,7 +59,7 @@ class ConsumerGroup:
         self.group_id = group_id
         self.soft = GroupState(group_id)
         self.durable: GroupState | None = None
-        self.queue = DecisionQueue(self._decide)
+        self.queue = DecisionQueue(self._decide, self._count_names)
         self.decisions = GroupDecisions(group_id, environment)
         self.timers = MemberTimers(environment.clock)
         self.is_closed = False
@@ -110,18 +110,25 @@ class ConsumerGroup:
 
     # Decisions -------------------------------------------------------------------------------------------------------
 
-    def _decide(self, message: Any, effects: Effects) -> Decided:
+    def _decide(self, message: Any, effects: Effects) -> Steps[Decided]:
         plan = Plan()
         try:
-            value = DECISIONS[type(message)](self, message, plan)
+            value = yield from DECISIONS[type(message)](self, message, plan)
         except CoordinatorError as error:  # only of heartbeats
             return Decided(refused(error))
+        yield
         self._apply(message, plan)
         if plan.regexes_to_resolve:
             describable = message.describable if isinstance(message, ConsumerHeartbeat) else None
             effects.background.append(self.decisions.resolution(plan.regexes_to_resolve, describable))
         self.timers.apply(plan, self.decisions.settings.session_timeout_ms, effects)
         return Decided(value, plan.records)
+
+    def _count_names(self, message: Any) -> int:
+        """The names of topics that a decision looks at."""
+        state, names = self.soft, message.topics if isinstance(message, ConsumerHeartbeat) else ()
+        subscribed = sum(len(topics) for topics, _regex in state.subscriptions)
+        return subscribed + sum(len(value.topics) for value in state.regexes.values()) + len(names or ())
 
     def _apply(self, message: Any, plan: Plan) -> None:
         if not plan.records:
@@ -180,12 +187,12 @@ class ConsumerGroup:
         """Handle the alarm of a deadline. Raises UnknownDeadline."""
         DEADLINES.fire(self, name, self._environment.clock.monotonic_ms(), effects)
 
-    def is_subscribed_to(self, topic: str) -> bool:
-        return topic in subscribed_topics(self.soft.subscriptions, self.soft.regexes)
+    def subscribed_topics(self) -> Steps[Container[str]]:
+        return subscribed_topics(self.soft.subscriptions, self.soft.regexes)
 
-    def offset_expiry(self) -> OffsetExpiry:
+    def offset_expiry(self) -> Steps[OffsetExpiry]:
         """Offsets of topics that no member subscribes to, in every state."""
-        return OffsetExpiry(-1, frozenset(subscribed_topics(self.soft.subscriptions, self.soft.regexes)))
+        return OffsetExpiry(-1, (yield from self.subscribed_topics()))
 
     # The end ---------------------------------------------------------------------------------------------------------
 
@@ -269,10 +276,10 @@ CLOSED: Mapping[type, Handler] = {
 # Decisions -----------------------------------------------------------------------------------------------------------
 
 
-def _decide_heartbeat(group: ConsumerGroup, request: ConsumerHeartbeat, plan: Plan) -> ConsumerHeartbeatReply:
+def _decide_heartbeat(group: ConsumerGroup, request: ConsumerHeartbeat, plan: Plan) -> Steps[ConsumerHeartbeatReply]:
     if _adds_member(group.soft, request) and group.decisions.refuses_new_members():
         return ConsumerHeartbeatReply(ErrorCode.COORDINATOR_NOT_AVAILABLE, limit="memory_limit_bytes")
-    return handle_heartbeat(group.soft, request, group.decisions, plan)
+    return (yield from handle_heartbeat(group.soft, request, group.decisions, plan))
 
 
 def _adds_member(state: GroupState, request: ConsumerHeartbeat) -> bool:
@@ -281,27 +288,27 @@ def _adds_member(state: GroupState, request: ConsumerHeartbeat) -> bool:
     return request.member_epoch == JOIN_EPOCH and not is_known
 
 
-def _decide_leave(group: ConsumerGroup, request: LeaveGroup, plan: Plan) -> Left:
+def _decide_leave(group: ConsumerGroup, request: LeaveGroup, plan: Plan) -> Steps[Left]:
     return leave_group(group.soft, request, group.decisions, plan)
 
 
-def _decide_session(group: ConsumerGroup, expired: SessionExpired, plan: Plan) -> None:
+def _decide_session(group: ConsumerGroup, expired: SessionExpired, plan: Plan) -> Steps[None]:
     """A heartbeat that has waited with it may have renewed the session."""
     session = group.timers.sessions.get(expired.member_id)
     if session is not None and session.due_ms is None:
-        session_expired(group.soft, expired.member_id, group.decisions, plan)
+        yield from session_expired(group.soft, expired.member_id, group.decisions, plan)
 
 
-def _decide_rebalance(group: ConsumerGroup, expired: RebalanceExpired, plan: Plan) -> None:
-    rebalance_expired(group.soft, expired.member_id, expired.member_epoch, group.decisions, plan)
+def _decide_rebalance(group: ConsumerGroup, expired: RebalanceExpired, plan: Plan) -> Steps[None]:
+    return rebalance_expired(group.soft, expired.member_id, expired.member_epoch, group.decisions, plan)
 
 
-def _decide_regexes(group: ConsumerGroup, result: RegexesResolved, plan: Plan) -> None:
+def _decide_regexes(group: ConsumerGroup, result: RegexesResolved, plan: Plan) -> Steps[None]:
     group.decisions.is_resolving = False
-    apply_result(group.soft, described(result), group.decisions, plan)
+    return apply_result(group.soft, described(result), group.decisions, plan)
 
 
-DECISIONS: Mapping[type, Callable[[ConsumerGroup, Any, Plan], Any]] = {
+DECISIONS: Mapping[type, Callable[[ConsumerGroup, Any, Plan], Steps[Any]]] = {
     ConsumerHeartbeat: _decide_heartbeat,
     LeaveGroup: _decide_leave,
     SessionExpired: _decide_session,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ..ports import TopicsView
+from ..steps import Steps, pieces
 from .checks import check_request, check_size
 from .members import find_member, updated_about
 from .messages import (
@@ -26,33 +27,37 @@ from .state import GroupState, Member
 from .subscriptions import subscribe_equally, topics_of, with_member
 from .target import NextGroup, Target, needs_target, next_group_epoch, next_target
 
-Handler = Callable[[GroupState, ConsumerHeartbeat, DecisionEnvironment, Plan], ConsumerHeartbeatReply]
+Handler = Callable[[GroupState, ConsumerHeartbeat, DecisionEnvironment, Plan], Steps[ConsumerHeartbeatReply]]
 
 
 def handle_heartbeat(
     state: GroupState, request: ConsumerHeartbeat, environment: DecisionEnvironment, plan: Plan
-) -> ConsumerHeartbeatReply:
-    """The reply, to be sent when the records are durable. Raises CoordinatorError; then nothing changes."""
+) -> Steps[ConsumerHeartbeatReply]:
+    """The reply, to be sent when the records are durable. Raises CoordinatorError; then nothing changes.
+
+    The state must not change before the last step.
+    """
     check_request(request, environment.assignors)
-    return HANDLERS.get(request.member_epoch, _beat)(state, request, environment, plan)
+    return (yield from HANDLERS.get(request.member_epoch, _beat)(state, request, environment, plan))
 
 
 def _beat(
     state: GroupState, request: ConsumerHeartbeat, environment: DecisionEnvironment, plan: Plan
-) -> ConsumerHeartbeatReply:
+) -> Steps[ConsumerHeartbeatReply]:
     check_size(state, request.member_id, environment.settings.max_size)
     member_id = request.member_id or environment.new_member_id()
     before = find_member(state, request, member_id, plan)
-    about = updated_about(before.about, request)
-    member = before if about is before.about else before._replace(about=about)
-    if member != before:
+    about = yield from updated_about(before.about, request)
+    has_new_about = about is not before.about and about != before.about
+    member = before._replace(about=about) if has_new_about else before
+    if has_new_about:
         plan.records.append(MemberRecord(state.group_id, member_id, about))
     regex_change = change_regex(state, before.about, about, environment, plan)
     names_change = about.topics != before.about.topics
     needs_epoch = names_change or regex_change is RegexChange.RESOLVED
-    target = _target(state, member, needs_epoch, environment, plan)
+    target = yield from _target(state, member, needs_epoch, environment, plan)
     has_changed = names_change or regex_change is not RegexChange.NONE
-    current = _reconcile(state, member, target, request, has_changed, environment.topics)
+    current = yield from _reconcile(state, member, target, request, has_changed, environment.topics)
     if current != member.current:
         plan.records.append(CurrentRecord(state.group_id, member_id, current))
         plan.deadlines[member_id] = _deadline(member, current)
@@ -68,20 +73,22 @@ def _beat(
 
 def _target(
     state: GroupState, member: Member, has_changed: bool, environment: DecisionEnvironment, plan: Plan
-) -> Target:
-    is_current = state.seen.topics_version == environment.topics.version
+) -> Steps[Target]:
+    version = environment.topics.version  # before any step: topics that change meanwhile are looked at again
+    is_current = state.seen.topics_version == version
     if is_current and not has_changed and not needs_target(state, environment):
         return Target(state.target.epoch, state.target_of(member))
     subscriptions = with_member(state, member)
+    yield
     group = NextGroup(state.epoch.epoch, subscriptions, subscribe_equally(state.subscriptions))
     if has_changed or not is_current:
-        epoch = next_group_epoch(state, subscriptions, has_changed, environment, plan)
+        epoch = yield from next_group_epoch(state, subscriptions, has_changed, environment, plan)
         group = NextGroup(epoch, subscriptions, subscribe_equally(subscriptions))
         plan.is_rebalance = epoch != state.epoch.epoch
-        plan.topics_version = environment.topics.version
+        plan.topics_version = version
         if state.has_topic_metadata:
             plan.records.append(TopicMetadataRecord(state.group_id, None))
-    return next_target(state, member, group, environment, plan)
+    return (yield from next_target(state, member, group, environment, plan))
 
 
 def _reconcile(
@@ -91,16 +98,20 @@ def _reconcile(
     request: ConsumerHeartbeat,
     has_changed: bool,
     topics: TopicsView,
-) -> CurrentValue:
+) -> Steps[CurrentValue]:
     if not has_changed and member.is_reconciled_to(target.epoch):
         return member.current
-    names = topics_of(member.about, state.regexes)
+    names = yield from topics_of(member.about, state.regexes)
+    topic_ids: set[bytes] = set()
+    for piece in pieces(names):
+        topic_ids.update(topic_id for name in piece if (topic_id := topics.topic_id(name)) is not None)
+        yield
     return reconcile(
         Reconciliation(
             member.current,
             target.epoch,
             target.partitions,
-            {topic_id for name in names if (topic_id := topics.topic_id(name)) is not None},
+            topic_ids,
             state.owners.__contains__,
             request.owned,
             has_changed,

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from ..errors import NO_ERROR, ErrorCode
 from ..messages import LeaveGroup, LeavingMember, Left, LeftMember
+from ..steps import Steps
 from .plan import DecisionEnvironment, Plan
 from .removal import remove_members
 from .state import GroupState
 
 
-def leave_group(state: GroupState, request: LeaveGroup, environment: DecisionEnvironment, plan: Plan) -> Left:
+def leave_group(state: GroupState, request: LeaveGroup, environment: DecisionEnvironment, plan: Plan) -> Steps[Left]:
     """The reply has each member id as it was asked, also if the member was named by its instance id."""
     leaving: dict[str, None] = {}
     results: list[LeftMember] = []
@@ -21,7 +22,7 @@ def leave_group(state: GroupState, request: LeaveGroup, environment: DecisionEnv
         if error is NO_ERROR:
             leaving[member_id] = None
         results.append(LeftMember(identity.member_id, identity.group_instance_id, error))
-    remove_members(state, list(leaving), environment, plan)
+    yield from remove_members(state, list(leaving), environment, plan)
     return Left(NO_ERROR, tuple(results))
 
 

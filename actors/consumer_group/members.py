@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..steps import Steps, distinct, sorted_in_steps
 from .checks import check_epoch, check_released, known_member, known_static_member
 from .messages import JOIN_EPOCH, ConsumerHeartbeat
 from .plan import Plan
@@ -64,16 +65,21 @@ def removal_records(group_id: str, member_id: str) -> tuple[CurrentRecord | Targ
     )
 
 
-def updated_about(about: MemberValue, request: ConsumerHeartbeat) -> MemberValue:
+def updated_about(about: MemberValue, request: ConsumerHeartbeat) -> Steps[MemberValue]:
     """What the member says of itself now. Fields that are not in the request keep their values."""
     if _says_nothing(about, request):
         return about
     timeout_ms = request.rebalance_timeout_ms
+    topics = about.topics
+    if request.topics is not None:
+        topics = yield from _sorted_topics(request.topics)
+        topics = about.topics if topics == about.topics else topics  # one object: comparing it takes no time
+        yield
     return about._replace(
         instance_id=about.instance_id if request.instance_id is None else request.instance_id,
         rack_id=about.rack_id if request.rack_id is None else request.rack_id,
         rebalance_timeout_ms=about.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
-        topics=about.topics if request.topics is None else _sorted_topics(request.topics),
+        topics=topics,
         regex=about.regex if request.regex is None else request.regex,
         server_assignor=about.server_assignor if request.server_assignor is None else request.server_assignor,
         client_id=request.client_id,
@@ -97,5 +103,6 @@ def _says_nothing(about: MemberValue, request: ConsumerHeartbeat) -> bool:
     )
 
 
-def _sorted_topics(topics: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(sorted(set(topics), key=lambda name: name.encode("utf-16-be", "surrogatepass")))
+def _sorted_topics(topics: tuple[str, ...]) -> Steps[tuple[str, ...]]:
+    names = yield from distinct(topics)
+    return tuple((yield from sorted_in_steps(names, lambda name: name.encode("utf-16-be", "surrogatepass"))))

@@ -12,6 +12,7 @@ from typing import NamedTuple, overload
 
 from ..assignors.server.base import GroupMember
 from ..assignors.server.hash_order import timeline_order
+from ..steps import run_steps
 from .records import MemberValue, Partition, RegexValue
 from .state import NO_TARGET, GroupState, Member
 from .subscriptions import topics_of
@@ -62,7 +63,7 @@ class MembersToAssign(Sequence[GroupMember]):
         owned: dict[bytes, list[int]] = {}
         for topic_id, number in self.snapshot.targets.get(member_id, NO_TARGET):
             owned.setdefault(topic_id, []).append(number)
-        topics = topics_of(about, self.snapshot.regexes)
+        topics = run_steps(topics_of(about, self.snapshot.regexes))
         return GroupMember(member_id, topics, owned, about.instance_id, about.rack_id, about.client_id)
 
 

@@ -13,6 +13,7 @@ from struct import Struct
 from xxhash import xxh3_64_intdigest
 
 from ..ports import TopicsView
+from ..steps import Steps, pieces, sorted_in_steps
 
 CACHED_TOPICS = 16_384
 
@@ -23,13 +24,19 @@ _BIG_LONGS = Struct(">QQ")
 _SIGN = 1 << 63
 
 
-def metadata_hash(topics: TopicsView, names: Iterable[str]) -> int:
+def metadata_hash(topics: TopicsView, names: Iterable[str]) -> Steps[int]:
     """A signed 64-bit number; 0 if none of these topics exists."""
+    known: list[str] = []
+    for piece in pieces(names):
+        known += (name for name in piece if topics.partition_count(name) is not None)
+        yield
     hashes: list[bytes] = []
-    for name in sorted(names):  # topic names are ASCII
-        topic_id, count = topics.topic_id(name), topics.partition_count(name)
-        if topic_id is not None and count is not None:
-            hashes.append(topic_hash(topic_id, name, count))
+    for piece in pieces((yield from sorted_in_steps(known))):  # topic names are ASCII
+        for name in piece:
+            topic_id, count = topics.topic_id(name), topics.partition_count(name)
+            if topic_id is not None and count is not None:
+                hashes.append(topic_hash(topic_id, name, count))
+        yield
     digest = xxh3_64_intdigest(b"".join(hashes)) if hashes else 0
     return digest - 2 * _SIGN if digest & _SIGN else digest
 

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 
 from ..assignors.server.base import ServerAssignor
 from ..ports import TopicsView
+from ..steps import Steps
 from .records import ConsumerRecord
 from .state import GroupState
 
@@ -74,7 +75,7 @@ class DecisionEnvironment(Protocol):
         """By name. The first is the default."""
 
     @property
-    def metadata_hash(self) -> Callable[[Iterable[str]], int]:
+    def metadata_hash(self) -> Callable[[Iterable[str]], Steps[int]]:
         """The hash of those of these topics that exist; 0 if there is none."""
 
     @property

@@ -123,7 +123,7 @@ class MemberValue(NamedTuple):
         protocols = () if self.classic is None else self.classic.protocols
         return (
             sum(len(text) for text in texts if text)
-            + sum(map(len, self.topics))
+            + len("".join(self.topics))  # twice as fast as the sum of the lengths
             + sum(len(name) + len(metadata) for name, metadata in protocols)
         )
 

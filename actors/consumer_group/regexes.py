@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping
 from enum import Enum, auto
 
 from ..errors import CoordinatorError, ErrorCode
+from ..steps import Steps
 from .messages import RegexesResolved
 from .plan import DecisionEnvironment, Plan
 from .records import MemberValue, RegexRecord, RegexValue
@@ -110,13 +111,15 @@ def described(result: RegexesResolved) -> Mapping[str, RegexValue]:
 
 def apply_result(
     state: GroupState, resolved: Mapping[str, RegexValue], environment: DecisionEnvironment, plan: Plan
-) -> None:
+) -> Steps[None]:
     """Apply a result. Expressions that no member has any more are left out."""
+    version = environment.topics.version
     current = {regex: value for regex, value in resolved.items() if regex in state.regex_members}
     has_changed = any(state.regexes.get(regex, RegexValue()).topics != value.topics for regex, value in current.items())
     plan.records += (RegexRecord(state.group_id, regex, value) for regex, value in current.items())
     plan.regexes_version = max((value.topics_version for value in current.values()), default=None)
-    epoch = next_group_epoch(state, state.subscriptions, has_changed, environment, plan, {**state.regexes, **current})
+    regexes = {**state.regexes, **current}
+    epoch = yield from next_group_epoch(state, state.subscriptions, has_changed, environment, plan, regexes)
     if epoch != state.epoch.epoch:
         plan.is_rebalance = True
-        plan.topics_version = environment.topics.version
+        plan.topics_version = version

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..steps import Steps
 from .checks import known_member, known_static_member
 from .members import removal_records
 from .messages import LEAVE_STATIC_EPOCH, ConsumerHeartbeat, ConsumerHeartbeatReply
@@ -19,16 +20,16 @@ from .target import next_group_epoch
 
 def leave(
     state: GroupState, request: ConsumerHeartbeat, environment: DecisionEnvironment, plan: Plan
-) -> ConsumerHeartbeatReply:
+) -> Steps[ConsumerHeartbeatReply]:
     """A member leaves for good. Raises CoordinatorError."""
     member = _sender(state, request)
-    remove_members(state, [member.member_id], environment, plan)
+    yield from remove_members(state, [member.member_id], environment, plan)
     return ConsumerHeartbeatReply(member_id=request.member_id, member_epoch=request.member_epoch)
 
 
 def leave_for_a_while(
     state: GroupState, request: ConsumerHeartbeat, _environment: DecisionEnvironment, plan: Plan
-) -> ConsumerHeartbeatReply:
+) -> Steps[ConsumerHeartbeatReply]:
     """A static member keeps its partitions for its next process, until its session ends. Raises CoordinatorError."""
     member = _sender(state, request)
     current = member.current._replace(
@@ -37,6 +38,7 @@ def leave_for_a_while(
         pending_revocation=NO_PARTITIONS,
     )
     plan.records.append(CurrentRecord(state.group_id, member.member_id, current))
+    yield
     return ConsumerHeartbeatReply(member_id=member.member_id, member_epoch=LEAVE_STATIC_EPOCH)
 
 
@@ -46,7 +48,9 @@ def _sender(state: GroupState, request: ConsumerHeartbeat) -> Member:
     return known_static_member(state, request.instance_id, request.member_id)
 
 
-def remove_members(state: GroupState, member_ids: Sequence[str], environment: DecisionEnvironment, plan: Plan) -> None:
+def remove_members(
+    state: GroupState, member_ids: Sequence[str], environment: DecisionEnvironment, plan: Plan
+) -> Steps[None]:
     """Remove members of the group, in one write. Does nothing if there are none."""
     if not member_ids:
         return
@@ -56,18 +60,18 @@ def remove_members(state: GroupState, member_ids: Sequence[str], environment: De
     subscriptions = without_members(state, member_ids)
     unused = state.regex_members.keys() - {regex for _names, regex in subscriptions}
     plan.records += (RegexRecord(state.group_id, regex, None) for regex in sorted(unused))
-    next_group_epoch(state, subscriptions, True, environment, plan)
+    yield from next_group_epoch(state, subscriptions, True, environment, plan)
 
 
-def session_expired(state: GroupState, member_id: str, environment: DecisionEnvironment, plan: Plan) -> None:
+def session_expired(state: GroupState, member_id: str, environment: DecisionEnvironment, plan: Plan) -> Steps[None]:
     if member_id in state.members:
-        remove_members(state, [member_id], environment, plan)
+        yield from remove_members(state, [member_id], environment, plan)
 
 
 def rebalance_expired(
     state: GroupState, member_id: str, member_epoch: int, environment: DecisionEnvironment, plan: Plan
-) -> None:
+) -> Steps[None]:
     """``member_epoch``: that of the deadline. A member that has left this epoch has given back what it should."""
     member = state.members.get(member_id)
     if member is not None and member.current.member_epoch == member_epoch:
-        remove_members(state, [member_id], environment, plan)
+        yield from remove_members(state, [member_id], environment, plan)

@@ -160,16 +160,18 @@ class GroupState:
 
     def set_member(self, member: Member) -> None:
         """Add or replace a member, in all indexes."""
-        self._forget(self.members.get(member.member_id))
+        known = self.members.get(member.member_id)
+        keeps_about = known is not None and known.about is member.about
+        self._forget(known, keeps_about)
         self.members[member.member_id] = member
         self.members_max = max(self.members_max, len(self.members))
         if member.about.instance_id is not None:
             self.static_members[member.about.instance_id] = member.member_id
         for partition in (*member.current.assigned, *member.current.pending_revocation):
             self.owners[partition] = member.member_id
-        self._count(member, 1)
+        self._count(member, 1, keeps_about)
 
-    def _forget(self, member: Member | None) -> None:
+    def _forget(self, member: Member | None, keeps_about: bool = False) -> None:
         """Remove what the indexes have of a member, unless another member has taken its place."""
         if member is None:
             return
@@ -178,13 +180,16 @@ class GroupState:
         for partition in (*member.current.assigned, *member.current.pending_revocation):
             if self.owners.get(partition) == member.member_id:
                 del self.owners[partition]
-        self._count(member, -1)
+        self._count(member, -1, keeps_about)
 
-    def _count(self, member: Member, step: int) -> None:
-        self.text_bytes += step * member.about.text_bytes
-        _add(self.subscriptions, member.about.subscription, step)
+    def _count(self, member: Member, step: int, keeps_about: bool) -> None:
+        """``keeps_about``: only the partitions of the member change, so its names are not counted again."""
         if member.current.state is MemberState.STABLE:
             _add(self._stable_at, member.current.member_epoch, step)
+        if keeps_about:
+            return
+        self.text_bytes += step * member.about.text_bytes
+        _add(self.subscriptions, member.about.subscription, step)
         if member.about.regex:
             _add(self.regex_members, member.about.regex, step)
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from ..steps import NAMES_PER_STEP, Steps, distinct, pieces, sorted_in_steps
 from .records import MemberValue, RegexValue, Subscription
 from .state import GroupState, Member
 
 
-def topics_of(about: MemberValue, regexes: Mapping[str, RegexValue]) -> Sequence[str]:
+def topics_of(about: MemberValue, regexes: Mapping[str, RegexValue]) -> Steps[Sequence[str]]:
     """Of one member, sorted. A regular expression that has not been resolved yet matches nothing."""
     resolved = regexes.get(about.regex)
     if resolved is None or not resolved.topics:
         return about.topics
-    return tuple(sorted({*about.topics, *resolved.topics})) if about.topics else resolved.topics
+    if not about.topics:
+        return resolved.topics
+    names = yield from distinct((*about.topics, *resolved.topics))
+    return tuple((yield from sorted_in_steps(names)))
 
 
 def with_member(state: GroupState, member: Member) -> Mapping[Subscription, int]:
@@ -43,13 +47,14 @@ def _without(state: GroupState, members: Iterable[Member]) -> dict[Subscription,
     return counts
 
 
-def subscribed_topics(subscriptions: Iterable[Subscription], regexes: Mapping[str, RegexValue]) -> set[str]:
+def subscribed_topics(subscriptions: Iterable[Subscription], regexes: Mapping[str, RegexValue]) -> Steps[set[str]]:
     """Of all members. Regular expressions that no member has do not count."""
     names: set[str] = set()
     for topics, regex in subscriptions:
-        names.update(topics)
-        if regex in regexes:
-            names.update(regexes[regex].topics)
+        for each in (topics, regexes[regex].topics if regex in regexes else ()):
+            for piece in pieces(each, NAMES_PER_STEP):
+                names.update(piece)
+                yield
     return names
 
 

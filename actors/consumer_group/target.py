@@ -19,6 +19,7 @@ from ..assignors.server.hash_order import copied_map_order, member_order_of, tim
 from ..errors import CoordinatorError, ErrorCode
 from ..javahash import java_hash
 from ..ports import TopicsView
+from ..steps import Steps, pieces
 from .members_to_assign import members_to_assign
 from .plan import DecisionEnvironment, Plan
 from .records import (
@@ -52,13 +53,13 @@ def next_group_epoch(
     environment: DecisionEnvironment,
     plan: Plan,
     regexes: Mapping[str, RegexValue] | None = None,
-) -> int:
+) -> Steps[int]:
     """The group epoch with these subscriptions. It rises if a subscription has changed, or a topic that somebody reads.
 
     ``regexes``: with new results; None: those of the state.
     """
-    names = subscribed_topics(subscriptions, state.regexes if regexes is None else regexes)
-    metadata_hash = environment.metadata_hash(names)
+    names = yield from subscribed_topics(subscriptions, state.regexes if regexes is None else regexes)
+    metadata_hash = yield from environment.metadata_hash(names)
     if not has_changed and metadata_hash == state.epoch.metadata_hash:
         return state.epoch.epoch
     value = GroupEpochValue(state.epoch.epoch + 1, metadata_hash)
@@ -80,7 +81,7 @@ class NextGroup(NamedTuple):
 
 def next_target(
     state: GroupState, member: Member, group: NextGroup, environment: DecisionEnvironment, plan: Plan
-) -> Target:
+) -> Steps[Target]:
     """The member's target after this heartbeat. Raises CoordinatorError if the assignor fails.
 
     While the assignor works, or the last assignment is too young, it is the old one.
@@ -88,7 +89,7 @@ def next_target(
     if not needs_target(state, environment, group.epoch):
         return Target(state.target.epoch, state.target_of(member))
     try:
-        targets = _assign(state, member, group, environment)
+        targets = yield from _assign(state, member, group, environment)
     except AssignmentPending:
         plan.asked_ms = environment.wall_ms
         return Target(state.target.epoch, state.target_of(member))
@@ -142,22 +143,28 @@ def _may_assign(state: GroupState, environment: DecisionEnvironment) -> bool:
     return not interval_ms or not last_ms <= environment.wall_ms < last_ms + interval_ms
 
 
-def _assign(state: GroupState, member: Member, group: NextGroup, environment: DecisionEnvironment) -> TargetAssignment:
+def _assign(
+    state: GroupState, member: Member, group: NextGroup, environment: DecisionEnvironment
+) -> Steps[TargetAssignment]:
+    names = yield from subscribed_topics(group.subscriptions, state.regexes)
     to_assign = GroupToAssign(
-        _topics(environment.topics, subscribed_topics(group.subscriptions, state.regexes)),
+        (yield from _topics(environment.topics, names)),
         members_to_assign(state, member),
         group.is_homogeneous,
         state.group_id,
+        max((len(topics) for topics, _regex in group.subscriptions), default=0),
     )
     return choose_assignor(state.members, member, environment.assignors).assign(to_assign)
 
 
-def _topics(view: TopicsView, names: set[str]) -> dict[str, Topic]:
+def _topics(view: TopicsView, names: set[str]) -> Steps[dict[str, Topic]]:
     topics: dict[str, Topic] = {}
-    for name in names:
-        topic_id, count = view.topic_id(name), view.partition_count(name)
-        if topic_id is not None and count is not None:
-            topics[name] = Topic(topic_id, count)
+    for piece in pieces(names):
+        for name in piece:
+            topic_id, count = view.topic_id(name), view.partition_count(name)
+            if topic_id is not None and count is not None:
+                topics[name] = Topic(topic_id, count)
+        yield
     return topics
 
 

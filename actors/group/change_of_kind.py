@@ -13,6 +13,7 @@ from ..engine_ports import ReplyTo
 from ..errors import ErrorCode
 from ..messages import GroupRequest
 from ..records import GroupType
+from ..steps import Steps
 from .active_group import ActiveGroup
 from .contexts import NewGroupContext
 from .effects import Effects
@@ -29,16 +30,35 @@ def append_creation(group: Group, request: GroupRequest, effects: Effects) -> No
 
 
 def handle_as(active: ActiveGroup, group_type: GroupType, request: GroupRequest, reply: ReplyTo | None) -> Any:
-    """Let a new group of this kind handle the request. It takes the place of the empty group if it has records."""
+    """Let a new group of this kind handle the request. It takes the place of the empty group if it has records.
+
+    Returns the answer, or the work that comes before it.
+    """
     group, effects = KINDS[group_type].new_group(active.group_id, active.environment), active.effects
     answer = group.handle(request, reply, effects)
+    if effects.work:
+        return _finish_in_steps(active, group, request, answer)
+    _replace(active, group, request)
+    return answer
+
+
+def _finish_in_steps(active: ActiveGroup, group: Group, request: GroupRequest, answer: object) -> Steps[object]:
+    """The decision takes long. Its records are there after its last step."""
+    work = active.effects.work
+    while work:
+        yield from work.popleft()
+    _replace(active, group, request)
+    return answer
+
+
+def _replace(active: ActiveGroup, group: Group, request: GroupRequest) -> None:
+    effects = active.effects
     if not effects.records:
         append_creation(group, request, effects)
     if effects.records:
         effects.records = (*active.data.kind.tombstones(active.group_id, active.data.value), *effects.records)
         effects.alarms = _cancelled_alarms(active.group) | effects.alarms
         active.group = group
-    return answer
 
 
 def _cancelled_alarms(group: Group) -> dict[Any, int | None]:

@@ -6,12 +6,13 @@ Clients can observe this order, which is Kafka's.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 from ..errors import ErrorCode
 from ..messages import JoinGroup
 from ..records import CLASSIC, GroupRecord, GroupType, GroupValue
-from ..steps import run_steps
+from ..steps import Steps, run_steps
 from .contexts import APPEND_ERRORS, StaticRejoinContext
 from .core import GroupCore
 from .deadlines import cancel_in_steps
@@ -26,7 +27,7 @@ from .phases import SyncPhase
 from .replies import refuse_parked
 from .states import Event
 from .static_members import complete_replacement, revert_replacement
-from .subscription import CONSUMER
+from .subscription import CONSUMER, EveryTopic
 from .syncing import complete_assignment, revert_assignment
 
 
@@ -105,14 +106,16 @@ class ClassicGroup(GroupCore):
 
     # Offsets ---------------------------------------------------------------------------------------------------------
 
-    def is_subscribed_to(self, topic: str) -> bool:
+    def subscribed_topics(self) -> Steps[Container[str]]:
         """Kafka's ``isSubscribedToTopic``: unknown subscriptions of consumers count as subscribed to every topic."""
-        topics = self.subscriptions.topics()
-        return self.protocol_type == CONSUMER if topics is None else topic in topics
+        topics = yield from self.subscriptions.topics()
+        if topics is not None:
+            return topics
+        return EveryTopic() if self.protocol_type == CONSUMER else ()
 
-    def offset_expiry(self) -> OffsetExpiry | None:
+    def offset_expiry(self) -> Steps[OffsetExpiry | None]:
         """In an Empty group and a simple one, and in a Stable consumer group for topics without subscribers."""
-        is_empty, topics = self.state.is_empty, self.subscriptions.topics()
+        is_empty, topics = self.state.is_empty, (yield from self.subscriptions.topics())
         if not self.protocol_type or is_empty:
             since_ms = self.machine.since_ms if self.protocol_type else -1
             return OffsetExpiry(since_ms, topics or frozenset())

@@ -16,7 +16,7 @@ from ..engine_ports import ReplyTo
 from ..error_reply import error_reply
 from ..errors import ErrorCode
 from ..records import Record
-from ..steps import Steps
+from ..steps import SHORT_WORK_ITEMS, Steps, run_steps
 from .contexts import APPEND_ERRORS, deliver_reply
 from .effects import Effects
 
@@ -65,14 +65,19 @@ class DecisionsContext(NamedTuple):
 
 
 class DecisionQueue:
-    """``decide``: decides about a request, or a deadline that has passed, on the soft state."""
+    """``decide``: decides about a request, or a deadline that has passed, on the soft state. ``size``: of a decision,
+    in items of ``Effects.run``. A long one is made in steps, during which the group gets no other message.
+    """
 
-    __slots__ = ("_decide", "_decisions_max", "_undelivered", "in_flight", "waiting")
+    __slots__ = ("_decide", "_decisions_max", "_size", "_undelivered", "in_flight", "waiting")
 
-    def __init__(self, decide: Callable[[Any, Effects], Decided]) -> None:
+    def __init__(
+        self, decide: Callable[[Any, Effects], Steps[Decided]], size: Callable[[Any], int] = lambda _message: 0
+    ) -> None:
         self.waiting: deque[Cause] = deque()
         self.in_flight: DecisionsContext | None = None
         self._decide = decide
+        self._size = size
         self._decisions_max: int | None = None  # of the next entry; None: any number
         self._undelivered: list[tuple[Cause, Any]] = []  # decisions of an entry that is not complete yet
 
@@ -85,7 +90,11 @@ class DecisionQueue:
         if self.in_flight is not None or self.waiting:
             self.waiting.append(Cause(message, reply))
             return DEFERRED
-        value, records = self._decide(message, effects)
+        if self._size(message) > SHORT_WORK_ITEMS:
+            self.waiting.append(Cause(message, reply))
+            self._decide_waiting(effects)
+            return DEFERRED
+        value, records = run_steps(self._decide(message, effects))
         if not records:
             return value
         self._append(((Cause(message, reply), value),), records, effects)
@@ -118,14 +127,15 @@ class DecisionQueue:
 
     def _decide_waiting(self, effects: Effects) -> None:
         if self.waiting:
-            effects.run(self._decide_in_steps(effects), len(self.waiting) * ITEMS_PER_DECISION)
+            size = max(len(self.waiting) * ITEMS_PER_DECISION, self._size(self.waiting[0].message))
+            effects.run(self._decide_in_steps(effects), size)
 
     def _decide_in_steps(self, effects: Effects) -> Steps[None]:
         records: list[Record] = []
         while self.waiting and self._has_room(records):
             cause = self.waiting.popleft()
             self._undelivered.append((cause, None))  # first: a bug must not lose its reply
-            value, added = self._decide(cause.message, effects)
+            value, added = yield from self._decide(cause.message, effects)
             self._undelivered[-1] = cause, value
             records += added
             if not len(self._undelivered) % DECISIONS_PER_STEP:

@@ -11,7 +11,7 @@ from ..engine_ports import ReplyTo
 from ..errors import NO_ERROR, ErrorCode
 from ..messages import DeleteGroup, DeleteTopicOffsets, ExpireOffsets, GroupDeleted, GroupRequest
 from ..records import OffsetRecord
-from ..steps import SHORT_WORK_ITEMS, Steps, run_steps
+from ..steps import Steps
 from .active_group import ActiveGroup
 from .contexts import DeleteContext
 from .events import Reason
@@ -29,8 +29,7 @@ def expire_offsets(active: ActiveGroup, message: ExpireOffsets, reply: ReplyTo |
     """Usually nothing has expired. Otherwise other requests wait, as while a group is deleted."""
     if active.in_flight.deletion is not None:
         return None
-    steps = _expire(active, message, reply)
-    return steps if len(active.data.offsets) > SHORT_WORK_ITEMS else run_steps(steps)
+    return _expire(active, message, reply)
 
 
 def _expire(active: ActiveGroup, message: ExpireOffsets, reply: ReplyTo | None) -> Steps[object]:

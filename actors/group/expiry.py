@@ -15,12 +15,12 @@ conditions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
 from ..records import OffsetRecord, OffsetValue, Record
-from ..steps import Steps, pieces
+from ..steps import Steps, pieces, run_steps
 from .kind import Group
 from .offsets import GroupData
 
@@ -46,7 +46,7 @@ def find_expired(group: Group, data: GroupData, now_ms: int, retention_ms: int) 
 
     Offsets with a pending transactional offset do not expire.
     """
-    expiry = group.offset_expiry()
+    expiry = yield from group.offset_expiry()
     if expiry is None:
         return ()
     expired: list[OffsetRecord] = []
@@ -63,7 +63,7 @@ def find_expired(group: Group, data: GroupData, now_ms: int, retention_ms: int) 
 
 
 def next_expired(
-    group: Group, data: GroupData, candidates: Iterable[OffsetRecord], now_ms: int, retention_ms: int
+    group: Group, data: GroupData, candidates: Sequence[OffsetRecord], now_ms: int, retention_ms: int
 ) -> TombstoneBatch:
     """The first batch of those candidates that have not been renewed since they were found.
 
@@ -79,9 +79,9 @@ def next_expired(
 
 
 def _still_expired(
-    group: Group, data: GroupData, candidates: Iterable[OffsetRecord], now_ms: int, retention_ms: int
+    group: Group, data: GroupData, candidates: Sequence[OffsetRecord], now_ms: int, retention_ms: int
 ) -> Iterator[OffsetRecord]:
-    expiry = group.offset_expiry()
+    expiry = run_steps(group.offset_expiry()) if candidates else None
     if expiry is None:
         return
     for candidate in candidates:

@@ -22,10 +22,7 @@ from .requests import REQUESTS
 
 def handle_request(active: ActiveGroup, request: GroupRequest, reply: ReplyTo | None) -> object:
     """A request that the group handles by itself."""
-    answer = active.group.handle(request, reply, active.effects)
-    if isinstance(answer, GeneratorType):
-        return _handle_in_steps(active, answer)
-    return _applied(active, answer)
+    return _applied(active, active.group.handle(request, reply, active.effects))
 
 
 def _handle_in_steps(active: ActiveGroup, steps: Steps[object]) -> Steps[object]:
@@ -60,6 +57,8 @@ def create_or_handle(active: ActiveGroup, request: GroupRequest, reply: ReplyTo 
 
 def _applied(active: ActiveGroup, answer: object) -> object:
     """Apply the effects of a decision. Returns the answer, or the work that comes before it."""
+    if isinstance(answer, GeneratorType):
+        return _handle_in_steps(active, answer)
     active.apply_effects()
     return _answer_in_steps(active, answer) if active.effects.work else answer
 

@@ -8,12 +8,13 @@ Source: Kafka's ``Group`` interface (``org.apache.kafka.coordinator.group``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any, NamedTuple, Protocol
 
 from ..engine_ports import ReplyTo
 from ..errors import ErrorCode
 from ..records import GroupStateRecord, GroupType, Record
+from ..steps import Steps
 from .effects import Effects
 from .environment import GroupEnvironment
 from .events import Reason
@@ -33,7 +34,7 @@ class OffsetExpiry(NamedTuple):
     """
 
     since_ms: int
-    subscribed: frozenset[str]
+    subscribed: Container[str]
 
 
 class Group(Protocol):
@@ -95,10 +96,10 @@ class Group(Protocol):
     def expired(self, name: Any, effects: Effects) -> None:
         """Handle the alarm of the deadline ``name``."""
 
-    def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member reads the topic, so that its offsets may not be deleted by OffsetDelete."""
+    def subscribed_topics(self) -> Steps[Container[str]]:
+        """The topics that members read, so that their offsets may not be deleted by OffsetDelete."""
 
-    def offset_expiry(self) -> OffsetExpiry | None:
+    def offset_expiry(self) -> Steps[OffsetExpiry | None]:
         """None while no offset may expire."""
 
     def close(self, error: ErrorCode, reason: Reason, effects: Effects) -> None:

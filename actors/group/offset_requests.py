@@ -13,7 +13,7 @@ from ..error_reply import error_reply
 from ..errors import NO_ERROR, ErrorCode
 from ..messages import Committed, OffsetCommit, OffsetDelete, OffsetFetch, OffsetsDeleted, TxnOffsetCommit
 from ..records import OffsetRecord, Record
-from ..steps import SHORT_WORK_ITEMS, Steps, pieces, run_steps
+from ..steps import SHORT_WORK_ITEMS, Steps, pieces
 from .active_group import ActiveGroup
 from .contexts import CommitContext, OffsetDeleteContext, deliver_reply
 from .deletion import wait_for_deletion
@@ -102,15 +102,19 @@ def reply_to_fetches(active: ActiveGroup) -> Steps[None]:
 
 def delete_offsets(active: ActiveGroup, request: OffsetDelete, reply: ReplyTo | None) -> object:
     """Delete the offsets of topics that no member reads."""
-    group = active.group
-    error = group.handle(request, None, active.effects)
+    error = active.group.handle(request, None, active.effects)
     if error is not NO_ERROR:
         return error_reply(request, error)
-    subscribed, none = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE
-    errors = tuple(subscribed if group.is_subscribed_to(topic) else none for topic, _ in request.topics)
-    steps = _append_offset_tombstones(active, request, errors, reply)
-    is_long = sum(len(partitions) for _, partitions in request.topics) > SHORT_WORK_ITEMS
-    return steps if is_long else run_steps(steps)
+    return _delete_in_steps(active, request, reply)
+
+
+def _delete_in_steps(active: ActiveGroup, request: OffsetDelete, reply: ReplyTo | None) -> Steps[object]:
+    subscribed = yield from active.group.subscribed_topics()
+    errors: list[ErrorCode] = []
+    for piece in pieces(request.topics):
+        errors += (ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if topic in subscribed else ErrorCode.NONE for topic, _ in piece)
+        yield
+    return (yield from _append_offset_tombstones(active, request, tuple(errors), reply))
 
 
 def _append_offset_tombstones(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 
-from ..steps import Steps, pieces
+from ..steps import ITEMS_PER_STEP, NAMES_PER_STEP, Steps, pieces, run_steps
 from .members import GroupMember
 
 CONSUMER = "consumer"
@@ -21,10 +21,21 @@ _INT32 = struct.Struct(">i")
 
 def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
     """The union of the topics; None if one of the subscriptions is invalid."""
+    return run_steps(read_topics(subscriptions))
+
+
+def read_topics(subscriptions: Iterable[bytes]) -> Steps[frozenset[str] | None]:
+    """The same in steps: a subscription may have tens of thousands of topics."""
     topics: set[str] = set()
+    known: set[bytes] = set()
     try:
-        for subscription in set(subscriptions):
-            topics.update(read_beginning(subscription)[0])
+        for subscription in subscriptions:
+            if subscription not in known:
+                known.add(subscription)
+                beginning = yield from _read_in_steps(subscription)
+                for piece in pieces(beginning[0], NAMES_PER_STEP):
+                    topics.update(piece)
+                    yield
     except (struct.error, ValueError):
         return None
     return frozenset(topics)
@@ -35,12 +46,18 @@ def read_beginning(subscription: bytes) -> tuple[list[str], bytes | None, int]:
 
     Raises struct.error or ValueError if the bytes are not a subscription.
     """
+    return run_steps(_read_in_steps(subscription))
+
+
+def _read_in_steps(subscription: bytes) -> Steps[tuple[list[str], bytes | None, int]]:
     (count,) = _INT32.unpack_from(subscription, _INT16.size)
     position = _INT16.size + _INT32.size
     if not 0 <= count <= len(subscription):
         raise ValueError(f"{count} topics in {len(subscription)} bytes")
     topics = []
-    for _ in range(count):
+    for number in range(count):
+        if number % ITEMS_PER_STEP == 0:
+            yield
         (size,) = _INT16.unpack_from(subscription, position)
         start, position = position + _INT16.size, position + _INT16.size + size
         if size < 0:
@@ -51,6 +68,13 @@ def read_beginning(subscription: bytes) -> tuple[list[str], bytes | None, int]:
     if position > len(subscription):
         raise ValueError("the user data are cut off")
     return topics, None if size < 0 else subscription[start:position], position
+
+
+class EveryTopic:
+    """Contains every topic."""
+
+    def __contains__(self, _topic: object) -> bool:
+        return True
 
 
 class Subscriptions:
@@ -72,9 +96,9 @@ class Subscriptions:
                 yield
             self._encoded = tuple(encoded)
 
-    def topics(self) -> frozenset[str] | None:
+    def topics(self) -> Steps[frozenset[str] | None]:
         """The topics; None if unknown: no consumer group, no generation, or invalid bytes."""
         if self._encoded is not None:
-            self._topics = subscribed_topics(self._encoded)
+            self._topics = yield from read_topics(self._encoded)
             self._encoded = None
         return self._topics

@@ -29,8 +29,9 @@ WAIT_S = 0.005
 LOOP_MAX_US = 5_000
 """Kafka's assignors run in a thread for groups whose assignment is estimated to take longer."""
 
-MEMBER_US, SUBSCRIPTION_US, PARTITION_US = 12.0, 1.0, 0.5
-"""What they take for each member, each of its topics, and each partition, with all that their result needs."""
+MEMBER_US, SUBSCRIPTION_US, PARTITION_US, NAME_US = 12.0, 1.0, 0.5, 2.0
+"""What they take for each member, each of its topics, and each partition, with all that their result needs, and for
+each name that is hashed."""
 
 JOBS_MAX = 100
 """Assignments that nobody has asked for again; the oldest are dropped."""
@@ -122,7 +123,8 @@ def _work(queue: SimpleQueue[Job | None], assignor: ServerAssignor) -> None:
 def estimated_us(group: GroupToAssign) -> float:
     """How long one of Kafka's assignors takes, in microseconds."""
     partitions = sum(topic.partition_count for topic in group.topics.values())
-    return len(group.members) * (MEMBER_US + SUBSCRIPTION_US * len(group.topics)) + partitions * PARTITION_US
+    of_members = len(group.members) * (MEMBER_US + SUBSCRIPTION_US * len(group.topics))
+    return of_members + partitions * PARTITION_US + group.names_max * NAME_US
 
 
 class LargeInBackground:

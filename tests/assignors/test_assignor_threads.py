@@ -197,6 +197,7 @@ def test_members_and_their_topics_make_a_group_large() -> None:
     assert estimated_us(small._replace(members=members)) > LOOP_MAX_US
     assert estimated_us(small._replace(members=members[:60])) < LOOP_MAX_US
     assert estimated_us(small._replace(members=members[:60], topics=topics)) > LOOP_MAX_US
+    assert estimated_us(small._replace(names_max=3_000)) > LOOP_MAX_US
 
 
 def test_kafkas_assignors_of_a_node_run_in_a_thread_for_large_groups() -> None:

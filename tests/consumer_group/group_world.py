@@ -17,6 +17,7 @@ from callboard.actors.consumer_group.removal import rebalance_expired, remove_me
 from callboard.actors.consumer_group.state import GroupState
 from callboard.actors.consumer_group.unchanged import unchanged_reply
 from callboard.actors.errors import CoordinatorError, ErrorCode
+from callboard.actors.steps import Steps, run_steps
 from callboard.runtime.node.topic_regexes import TopicRegexes
 
 GROUP = "g"
@@ -60,7 +61,8 @@ class Topics:
     def partition_count(self, name: str) -> int | None:
         return self._counts.get(name)
 
-    def hash(self, names: Iterable[str]) -> int:
+    def hash(self, names: Iterable[str]) -> Steps[int]:
+        yield
         known = sorted((name, self._ids[name], self._counts[name]) for name in names if name in self._counts)
         return hash(tuple(known)) if known else 0
 
@@ -72,7 +74,7 @@ class World:
         self.topics = topics
         self.settings = settings or ConsumerGroupSettings(assignment_interval_ms=0)
         self.assignors: Mapping[str, ServerAssignor] = SERVER_ASSIGNORS
-        self.metadata_hash: Callable[[Iterable[str]], int] = topics.hash
+        self.metadata_hash: Callable[[Iterable[str]], Steps[int]] = topics.hash
         self.new_member_id: Callable[[], str] = lambda: "generated"
         self.regexes: RegexMatcher = TopicRegexes()
         self.is_resolving = False
@@ -96,7 +98,7 @@ class World:
         request = ConsumerHeartbeat(GROUP, member_id, epoch, **fields)
         plan, unchanged = Plan(), unchanged_reply(self.state, request, self)
         try:
-            reply = handle_heartbeat(self.state, request, self, plan)
+            reply = run_steps(handle_heartbeat(self.state, request, self, plan))
         except CoordinatorError:
             assert unchanged is None
             raise
@@ -120,22 +122,22 @@ class World:
         found = self.regexes.find(regexes or self.plan.regexes_to_resolve, list(self.topics.names()))
         plan = Plan()
         results = {regex: RegexValue(names, self.topics.version, self.wall_ms) for regex, names in found.items()}
-        apply_result(self.state, results, self, plan)
+        run_steps(apply_result(self.state, results, self, plan))
         self.apply(plan)
 
     def remove(self, *member_ids: str) -> None:
         plan = Plan()
-        remove_members(self.state, member_ids, self, plan)
+        run_steps(remove_members(self.state, member_ids, self, plan))
         self.apply(plan)
 
     def expire_session(self, member_id: str) -> None:
         plan = Plan()
-        session_expired(self.state, member_id, self, plan)
+        run_steps(session_expired(self.state, member_id, self, plan))
         self.apply(plan)
 
     def expire_rebalance(self, member_id: str, member_epoch: int) -> None:
         plan = Plan()
-        rebalance_expired(self.state, member_id, member_epoch, self, plan)
+        run_steps(rebalance_expired(self.state, member_id, member_epoch, self, plan))
         self.apply(plan)
 
     def error_of(self, member_id: str, epoch: int, **fields: Any) -> ErrorCode:

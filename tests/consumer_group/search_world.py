@@ -27,6 +27,7 @@ from callboard.actors.consumer_group.state import GroupState, Member, Seen
 from callboard.actors.consumer_group.subscriptions import topics_of
 from callboard.actors.errors import NO_ERROR, CoordinatorError, ErrorCode
 from callboard.actors.messages import LeaveGroup, LeavingMember
+from callboard.actors.steps import Steps, run_steps
 
 TOPIC_IDS = {"t": b"t" * 16, "u": b"u" * 16}
 COUNTS = {"t": 2, "u": 1}
@@ -126,6 +127,11 @@ class RememberingUniform:
 ASSIGNORS: dict[str, ServerAssignor] = {"uniform": RememberingUniform()}
 
 
+def _no_hash(_names: Iterable[str]) -> Steps[int]:
+    yield
+    return 0
+
+
 def bits(partitions: Iterable[Partition]) -> int:
     return sum(BITS[partition] for partition in partitions)
 
@@ -150,7 +156,7 @@ class SearchWorld:
         self.resolving: tuple[str, ...] = ()
         self.clients = dict.fromkeys(names, Client())
         self.deadlines: dict[str, int] = {}
-        self.metadata_hash: Callable[[Iterable[str]], int] = lambda names: 0
+        self.metadata_hash: Callable[[Iterable[str]], Steps[int]] = _no_hash
         self.new_member_id: Callable[[], str] = str
         self.is_late = True
         self.has_asked_time = False
@@ -180,7 +186,9 @@ class SearchWorld:
     def subscribed(self) -> list[Partition]:
         """The partitions of all topics that members subscribe to."""
         state = self.state
-        names = {name for member in state.members.values() for name in topics_of(member.about, state.regexes)}
+        names = {
+            name for member in state.members.values() for name in run_steps(topics_of(member.about, state.regexes))
+        }
         topic_ids = {TOPIC_IDS[name] for name in names}
         return [partition for partition in PARTITIONS if partition[0] in topic_ids]
 
@@ -218,7 +226,7 @@ class SearchWorld:
         )
         plan = Plan()
         try:
-            reply = handle_heartbeat(self.state, request, self, plan)
+            reply = run_steps(handle_heartbeat(self.state, request, self, plan))
         except CoordinatorError:
             if arrives:
                 self.end_process(name)
@@ -234,7 +242,7 @@ class SearchWorld:
     def error_of(self, request: ConsumerHeartbeat) -> ErrorCode:
         """What a heartbeat would be told; it has no effect."""
         try:
-            handle_heartbeat(self.state, request, self, Plan())
+            run_steps(handle_heartbeat(self.state, request, self, Plan()))
         except CoordinatorError as error:
             return error.code
         return NO_ERROR
@@ -256,26 +264,26 @@ class SearchWorld:
         values = {regex: _resolved(regex) for regex in self.resolving}
         self.resolving = ()
         plan = Plan()
-        apply_result(self.state, values, self, plan)
+        run_steps(apply_result(self.state, values, self, plan))
         self._apply(plan)
 
     def remove_all(self) -> None:
         """An administrator removes all members, which do not know it."""
         plan = Plan()
         identities = tuple(LeavingMember(member_id, None) for member_id in self.state.members)
-        left = leave_group(self.state, LeaveGroup("g", identities), self, plan)
+        left = run_steps(leave_group(self.state, LeaveGroup("g", identities), self, plan))
         if any(member.error is not NO_ERROR for member in left.members):
             raise Violation(f"members cannot be removed: {left}")
         self._apply(plan)
 
     def expire_session(self, member_id: str) -> None:
         plan = Plan()
-        session_expired(self.state, member_id, self, plan)
+        run_steps(session_expired(self.state, member_id, self, plan))
         self._apply(plan)
 
     def expire_rebalance(self, member_id: str) -> None:
         plan = Plan()
-        rebalance_expired(self.state, member_id, self.deadlines.pop(member_id), self, plan)
+        run_steps(rebalance_expired(self.state, member_id, self.deadlines.pop(member_id), self, plan))
         self._apply(plan)
 
     def _apply(self, plan: Plan) -> None:

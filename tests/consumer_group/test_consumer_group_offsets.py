@@ -8,6 +8,8 @@ import pytest
 from actor_system.requests import fetch
 from consumer_group.actor_world import GROUP, ActorWorld, two_members
 
+from callboard.actors.consumer_group import group
+from callboard.actors.consumer_group.subscriptions import subscribed_topics
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.events import Kind, Reason
 from callboard.actors.messages import (
@@ -104,6 +106,23 @@ def test_offsets_of_subscribed_topics_are_not_deleted(world: ActorWorld) -> None
     assert world.post(OffsetDelete(GROUP, (("t", (0,)),))).value.topics == (ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,)
     world.join("a", "jobs")
     assert world.post(OffsetDelete(GROUP, (("t", (0,)),))).value.topics == (ErrorCode.NONE,)
+
+
+def test_topics_of_a_group_are_collected_once_for_all_topics_of_a_request(
+    world: ActorWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request may have 50,000 topics, and so may a subscription."""
+    world.join("a")
+    calls: list[None] = []
+
+    def counted(*arguments: Any) -> Any:
+        calls.append(None)
+        return subscribed_topics(*arguments)
+
+    monkeypatch.setattr(group, "subscribed_topics", counted)
+    request = OffsetDelete(GROUP, tuple((name, (0,)) for name in ("t", "u", "v")))
+    assert world.post(request).value.topics == (ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE, ErrorCode.NONE)
+    assert len(calls) == 1
 
 
 def test_offsets_expire_and_an_empty_group_with_them(world: ActorWorld) -> None:

@@ -9,6 +9,7 @@ from callboard.actors.consumer_group.leaving import leave_group
 from callboard.actors.consumer_group.plan import Plan
 from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import LeaveGroup, LeavingMember, Left, LeftMember
+from callboard.actors.steps import run_steps
 
 NONE, UNKNOWN_MEMBER, FENCED = ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID
 
@@ -24,7 +25,7 @@ def world() -> World:
 def leave(world: World, *members: tuple[str, str | None]) -> Left:
     plan = Plan()
     identities = tuple(LeavingMember(member_id, instance_id) for member_id, instance_id in members)
-    left = leave_group(world.state, LeaveGroup(GROUP, identities), world, plan)
+    left = run_steps(leave_group(world.state, LeaveGroup(GROUP, identities), world, plan))
     world.apply(plan)
     return left
 

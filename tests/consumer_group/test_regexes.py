@@ -13,6 +13,7 @@ from callboard.actors.consumer_group.plan import ConsumerGroupSettings, NoRegexe
 from callboard.actors.consumer_group.records import RegexRecord, RegexValue
 from callboard.actors.consumer_group.subscriptions import subscribe_equally, topics_of
 from callboard.actors.errors import CoordinatorError, ErrorCode
+from callboard.actors.steps import run_steps
 
 # What Kafka did ------------------------------------------------------------------------------------------------------
 
@@ -264,10 +265,10 @@ def test_the_topics_of_a_member_are_a_union() -> None:
     world = World(Topics(t=1, u=1, v=1))
     join(world, "m", "t|u", "u", "v")
     about = world.state.members["m"].about
-    assert topics_of(about, {}) == ("u", "v")
-    assert topics_of(about, {"t|u": RegexValue(("t", "u"))}) == ("t", "u", "v")
-    assert topics_of(about, {"t|u": RegexValue(())}) == ("u", "v")
-    assert topics_of(about._replace(topics=()), {"t|u": RegexValue(("t", "u"))}) == ("t", "u")
+    assert run_steps(topics_of(about, {})) == ("u", "v")
+    assert run_steps(topics_of(about, {"t|u": RegexValue(("t", "u"))})) == ("t", "u", "v")
+    assert run_steps(topics_of(about, {"t|u": RegexValue(())})) == ("u", "v")
+    assert run_steps(topics_of(about._replace(topics=()), {"t|u": RegexValue(("t", "u"))})) == ("t", "u")
 
 
 @pytest.mark.parametrize(

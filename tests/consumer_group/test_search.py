@@ -20,6 +20,7 @@ from callboard.actors.consumer_group.records import (
     TargetRecord,
 )
 from callboard.actors.consumer_group.state import GroupState
+from callboard.actors.steps import Steps
 
 
 @pytest.mark.parametrize(
@@ -73,15 +74,15 @@ remove_members = removal.remove_members
 
 def targets_are_left(
     state: GroupState, member_ids: Sequence[str], environment: DecisionEnvironment, plan: Plan
-) -> None:
-    remove_members(state, member_ids, environment, plan)
+) -> Steps[None]:
+    yield from remove_members(state, member_ids, environment, plan)
     plan.records = [record for record in plan.records if not isinstance(record, TargetRecord)]
 
 
 def expressions_are_left(
     state: GroupState, member_ids: Sequence[str], environment: DecisionEnvironment, plan: Plan
-) -> None:
-    remove_members(state, member_ids, environment, plan)
+) -> Steps[None]:
+    yield from remove_members(state, member_ids, environment, plan)
     plan.records = [record for record in plan.records if not isinstance(record, RegexRecord)]
 
 
@@ -89,7 +90,8 @@ def nothing_is_due(*_arguments: object) -> tuple[str, ...]:
     return ()
 
 
-def the_group_epoch_stays(state: GroupState, *_arguments: object) -> int:
+def the_group_epoch_stays(state: GroupState, *_arguments: object) -> Steps[int]:
+    yield
     return state.epoch.epoch
 
 

@@ -6,11 +6,24 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from harness import MemoryClient, async_test, commit_values, committed_partition, fetch_values, frame, running_node
+from consumer_requests import consumer_heartbeat_values
+from consumer_requests import join as join_consumer
+from harness import (
+    MemoryClient,
+    NodeHarness,
+    async_test,
+    commit_values,
+    committed_partition,
+    fetch_values,
+    frame,
+    join_and_sync,
+    running_node,
+)
 from peers.wire import Plain, decode
 from transaction_api_helpers import TX, begin_with_record, init_producer_id
 from work_counter import WorkCounter, _one_step_a_turn, endless_clock
 
+from callboard.actors.assignors.consumer_protocol import Subscription, write_subscription
 from callboard.runtime.node.environment import Environment, WorkClocks
 
 __all__ = ["_one_step_a_turn"]
@@ -25,6 +38,18 @@ TXN = {"transactional_id": "x", "producer_id": 1, "producer_epoch": 0}
 TXN_COMMIT = {**TXN, "group_id": "g", "member_id": "", "generation_id": -1, "group_instance_id": None}
 MEMBER = {"group_id": "g", "generation_id": 1, "member_id": "m", "group_instance_id": None}
 SYNC = {**MEMBER, "protocol_type": "consumer", "protocol_name": "range"}
+
+
+NAMES = [f"unknown-{number * 7_919 % ITEMS}" for number in range(ITEMS)]
+DELETE_OFFSETS: dict[str, Plain] = {
+    "group_id": "g",
+    "topics": [{"name": name, "partitions": [{"partition_index": 0}]} for name in ("t", "u")],
+}
+
+
+def joining(member_id: str, *names: str) -> dict[str, Plain]:
+    fields = {"rebalance_timeout": 60_000, "topic_partitions": [], "subscribed_topic_names": list(names)}
+    return consumer_heartbeat_values(member_id, 0, **fields)
 
 
 def partitions_of_topics(**partition: Plain) -> list[Plain]:
@@ -123,6 +148,60 @@ async def test_work_between_two_turns_does_not_grow_with_the_request(tmp_path: P
             client.feed(data)
             await counter.count_turns_until(lambda: bool(client.transport.written))
         assert counter.longest < case.piece_max
+
+
+async def longest_piece(harness: NodeHarness, data: bytes) -> tuple[bytes, int]:
+    """The answer to a request on a connection of its own, and the lines of the longest piece of the work."""
+    client, counter = MemoryClient(harness.node), WorkCounter()
+    with counter.counting():
+        client.feed(data)
+        await counter.count_turns_until(lambda: bool(client.transport.written))
+    [answer] = await client.answered(1)
+    return answer, counter.longest
+
+
+@pytest.mark.usefixtures("_one_step_a_turn")
+@async_test
+async def test_subscription_to_many_topics_is_handled_in_pieces(tmp_path: Path) -> None:
+    """A member of the consumer protocol joins, changes its subscription, and leaves; offsets are deleted meanwhile."""
+    environment = Environment(work_clocks=WorkClocks(slice_ns=endless_clock()))
+    settings = {"group_consumer_assignment_interval_ms": 0}
+    async with running_node(tmp_path, {"sync": "none"}, environment=environment, **settings) as harness:
+        client = await harness.connect()
+        await join_consumer(client, "warm", "t", group_id="warm")  # loads the API
+        await client.ask("offset_delete", 0, group_id="warm", topics=[])
+        await client.ask("offset_commit", 9, **commit_values("g"))  # the join makes this group one of the other kind
+        for values in (joining("m", "u", *NAMES), joining("n", "t"), joining("m", "t", *NAMES)):
+            answer, longest = await longest_piece(harness, frame("consumer_group_heartbeat", 1, **values))
+            assert decode("consumer_group_heartbeat", 1, answer)["error_code"] == "NONE"
+            assert longest < PIECE_MAX
+        answer, longest = await longest_piece(harness, frame("offset_delete", 0, **DELETE_OFFSETS))
+        topics = decode("offset_delete", 0, answer)["topics"]
+        errors = {topic["name"]: topic["partitions"][0]["error_code"] for topic in topics}
+        assert errors == {"t": "GROUP_SUBSCRIBED_TO_TOPIC", "u": "NONE"}
+        assert longest < PIECE_MAX
+        listed = await client.ask("list_groups", states_filter=[], types_filter=["consumer"])
+        assert [group["group_id"] for group in listed["groups"]] == ["warm", "g"]
+        leaving = consumer_heartbeat_values("m", -1)
+        answer, longest = await longest_piece(harness, frame("consumer_group_heartbeat", 1, **leaving))
+        assert decode("consumer_group_heartbeat", 1, answer)["error_code"] == "NONE"
+        assert longest < PIECE_MAX
+
+
+@pytest.mark.usefixtures("_one_step_a_turn")
+@async_test
+async def test_subscription_of_classic_member_to_many_topics_is_read_in_pieces(tmp_path: Path) -> None:
+    environment = Environment(work_clocks=WorkClocks(slice_ns=endless_clock()))
+    async with running_node(tmp_path, {"sync": "none"}, environment=environment) as harness:
+        client = await harness.connect()
+        metadata = write_subscription(Subscription(("t", *NAMES)))
+        await join_and_sync(client, "g", protocols=[{"name": "range", "metadata": metadata}])
+        await client.ask("offset_delete", 0, group_id="warm", topics=[])  # loads the API
+        answer, longest = await longest_piece(harness, frame("offset_delete", 0, **DELETE_OFFSETS))
+        topics = decode("offset_delete", 0, answer)["topics"]
+        errors = {topic["name"]: topic["partitions"][0]["error_code"] for topic in topics}
+        assert errors == {"t": "GROUP_SUBSCRIBED_TO_TOPIC", "u": "NONE"}
+        assert longest < PIECE_MAX
 
 
 @pytest.mark.usefixtures("_one_step_a_turn")

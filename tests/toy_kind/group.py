@@ -17,6 +17,7 @@ from callboard.actors.group.kind import OffsetExpiry
 from callboard.actors.group.requests import refuse
 from callboard.actors.messages import DeleteGroup, OffsetCommit, OffsetDelete, OffsetFetch, TxnOffsetCommit
 from callboard.actors.records import GroupType, Record
+from callboard.actors.steps import Steps
 
 from .records import QUEUE, EpochRecord, EpochValue, MemberRecord, QueueMember
 from .requests import DescribeQueue, JoinQueue, LeaveQueue, QueueDescribed, QueueHeartbeat, QueueJoined
@@ -136,7 +137,8 @@ class QueueGroup:
         self._renew(request.member_id, effects)
         return ErrorCode.NONE if request.epoch == self._value.epoch else ErrorCode.REBALANCE_IN_PROGRESS
 
-    def _decide(self, message: Any, _effects: Effects) -> Decided:
+    def _decide(self, message: Any, _effects: Effects) -> Steps[Decided]:
+        yield
         if isinstance(message, JoinQueue):
             return self._decide_join(message)
         is_request = isinstance(message, LeaveQueue)
@@ -180,12 +182,12 @@ class QueueGroup:
             effects.counters.expired_sessions += 1
             self._queue.submit(name, None, effects)
 
-    def is_subscribed_to(self, topic: str) -> bool:
-        return any(topic in member.topics for member in self._value.members.values())
+    def subscribed_topics(self) -> Steps[frozenset[str]]:
+        yield
+        return frozenset(topic for member in self._value.members.values() for topic in member.topics)
 
-    def offset_expiry(self) -> OffsetExpiry:
-        topics = (topic for member in self._value.members.values() for topic in member.topics)
-        return OffsetExpiry(-1, frozenset(topics))
+    def offset_expiry(self) -> Steps[OffsetExpiry]:
+        return OffsetExpiry(-1, (yield from self.subscribed_topics()))
 
     def close(self, error: ErrorCode, reason: Reason, effects: Effects) -> None:
         for deadline in self._sessions.values():

@@ -50,13 +50,15 @@ class GroupMember(NamedTuple):
 class GroupToAssign(NamedTuple):
     """What an assignor knows. ``topics``: those that exist, by name. ``members``: in the order of the group's table.
 
-    ``is_homogeneous``: whether Kafka's assignors treat the subscriptions of all members as equal.
+    ``is_homogeneous``: whether Kafka's assignors treat the subscriptions of all members as equal. ``names_max``: the
+    largest number of topics that a member names, existing or not.
     """
 
     topics: Mapping[str, Topic]
     members: Sequence[GroupMember]
     is_homogeneous: bool
     group_id: str = ""
+    names_max: int = 0
 
     @classmethod
     def of_names(cls, topics: Mapping[str, Topic], members: Sequence[GroupMember]) -> GroupToAssign:
