@@ -72,7 +72,8 @@ def members_to_assign(state: GroupState, member: Member) -> MembersToAssign:
     replaced = state.static_members.get(member.about.instance_id or "", member.member_id)
     abouts = {known.member_id: known.about for known in state.members.values()}
     abouts[member.member_id] = member.about
+    targets = state.targets.copy()
     if replaced != member.member_id:
         abouts.pop(replaced, None)
-    targets = {**state.targets, member.member_id: state.target_of(member)}
+        targets[member.member_id] = state.target_of(member)
     return MembersToAssign(Snapshot(abouts, targets, state.regexes.copy(), state.members_max))

@@ -46,6 +46,15 @@ def test_a_member_that_gives_back_partitions_does_not_change_what_is_assigned(wo
     assert seen_by(world) == before
 
 
+def test_it_makes_no_difference_which_member_asks(world: World) -> None:
+    """Otherwise the result of an assignor that works in a thread would never be the one that is asked for."""
+    world.settings = ConsumerGroupSettings(assignment_interval_ms=60_000)
+    world.join("c", "t")
+    world.join("d", "t")
+    assert not {"c", "d"} & world.state.targets.keys(), "they have no target yet"
+    assert seen_by(world, "a") == seen_by(world, "c") == seen_by(world, "d")
+
+
 @pytest.mark.parametrize("change", [{"topics": ("t", "u")}, {"rack_id": "r"}])
 def test_what_an_assignor_sees_of_a_member_does(world: World, change: dict[str, Any]) -> None:
     before = seen_by(world)
