@@ -97,6 +97,12 @@ class Inbox(ActorInbox, Protocol):
     def retire(self) -> Any:
         """Remove a passivated actor for good. Returns the state that it saved; None if it is active."""
 
+    def answer_at_once(self, message: Any) -> Any:
+        """Return the reply of an idle actor to a message of ``Actor.immediate_handlers``.
+
+        NOT_AT_ONCE if it must be sent instead. Only for callers on the actors' thread that are no actors.
+        """
+
     def room(self) -> FutureReply:
         """Settled at once below the high-water mark, else when the queue is half empty."""
 
@@ -332,6 +338,7 @@ class Actor(pykka.Actor):
 
     handlers: ClassVar[Mapping[type, str]] = {}
     _methods: ClassVar[dict[type, Callable[..., Any]]] = {}
+    _immediate_methods: ClassVar[dict[type, Callable[..., Any]]] = {}
 
     supervision: ClassVar[Supervision | None] = None
     """None: pykka's rule. An error becomes the reply to an ``ask``; an error in a ``tell`` stops the actor."""
@@ -343,6 +350,10 @@ class Actor(pykka.Actor):
     """Class of the actor that replaces this one after too many bugs; it gets the result of ``save_state``. When the
     placeholder passivates itself, the next message activates the original class. None: the reference is dead, and its
     error names the reason."""
+
+    immediate_handlers: ClassVar[Mapping[type, str]] = {}
+    """The methods for messages that an idle actor may handle without a mailbox (see ``Inbox.answer_at_once``). They
+    return the reply, never DEFERRED or steps, or, before they have changed anything, NOT_AT_ONCE."""
 
     may_pause: ClassVar[bool] = False
     """Whether a handler that returns a generator works in steps (see ``actors.steps``): its result is the reply.
@@ -359,6 +370,9 @@ class Actor(pykka.Actor):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls._methods = {message: _handler_method(cls, message, name) for message, name in cls.handlers.items()}
+        cls._immediate_methods = {
+            message: _handler_method(cls, message, name) for message, name in cls.immediate_handlers.items()
+        }
 
     def __new__(cls, *_args: Any, **_kwargs: Any) -> Self:
         """Make an instance with an inbox and a reference of its own, before its constructor runs."""

@@ -6,7 +6,10 @@ The implementations are in ``runtime/``. ports.py has the protocols of Kafka's a
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
+
+NOT_AT_ONCE: Final = object()
+"""Instead of a reply: the message was not handled at once and has to be sent. See ``base.Inbox.answer_at_once``."""
 
 
 class Clock(Protocol):

@@ -14,6 +14,7 @@ import pykka
 from pykka import messages
 
 from .base import DEFERRED, Actor, Echo, Envelope, UnhandledMessage
+from .engine_ports import NOT_AT_ONCE
 from .steps import SLICE_NS, Steps, run_slice
 
 if TYPE_CHECKING:
@@ -49,6 +50,22 @@ def run_turn(actor: Actor, envelope: Envelope[Any]) -> None:
                 reply_to.set(reply)
             except Exception:  # a bug of the sender's ``reply_to``, not of this actor
                 log.exception("a reply of %s could not be delivered", actor)
+
+
+def run_at_once(actor: Actor, message: Any) -> Any:
+    """Handle a message by its method in ``Actor.immediate_handlers``. NOT_AT_ONCE if there is none.
+
+    An error is handled as that of a message whose sender does not wait. The reply is NOT_AT_ONCE then, too: the message
+    may be sent again, to the instance that replaces this one.
+    """
+    method = actor._immediate_methods.get(type(message))
+    if method is None:
+        return NOT_AT_ONCE
+    try:
+        return method(actor, message)
+    except Exception as error:
+        _handle_exception(actor, error, None)
+        return NOT_AT_ONCE
 
 
 def run_on_start(actor: Actor) -> None:

@@ -68,6 +68,8 @@ class GroupActor(Actor):
         Unpack: "unpack",
     }
 
+    immediate_handlers = {Heartbeat: "heartbeat"}
+
     def __init__(self, group_id: str, partition: int, data: GroupData, environment: GroupEnvironment) -> None:
         super().__init__()
         self.group_id = group_id

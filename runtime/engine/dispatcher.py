@@ -27,6 +27,7 @@ from ...actors.steps import SLICE_NS
 from .alarm import Alarm, LoopAlarm
 from .counters import EngineCounters
 from .dead_letters import DeadLetters
+from .loop_mailbox import LoopMailbox
 from .mailbox import Mailbox, mailbox_of
 from .registry import Registry
 from .reply import ASK_TIMEOUT_S, Reply, WouldDeadlock, block_until_done
@@ -152,7 +153,7 @@ class LoopDispatcher(Dispatcher):
         self._queue: deque[Mailbox] = deque()
         self._pumping = False
         self._end: BaseException | None = None
-        self._turn_counters = self.counters.new_worker()
+        self.turn_counters = self.counters.new_worker()
         # Turns run in this context, so that actors made in a turn belong to this dispatcher. Entering it costs nothing.
         self._context = copy_context()
         self._context.run(set_current_dispatcher, self)
@@ -175,6 +176,9 @@ class LoopDispatcher(Dispatcher):
                 self.abandon_all()
         elif self.loop.is_closed():  # and has dropped the callback that was scheduled
             self.abandon_all()
+
+    def new_mailbox(self) -> Mailbox:
+        return LoopMailbox(self)
 
     def abandon_all(self) -> None:
         self._pumping = False
@@ -215,7 +219,7 @@ class LoopDispatcher(Dispatcher):
             raise end
 
     def _run_for(self, slice_ns: int) -> None:
-        queue, counters, clock = self._queue, self._turn_counters, time.perf_counter_ns
+        queue, counters, clock = self._queue, self.turn_counters, time.perf_counter_ns
         now_ns = clock()
         deadline_ns = now_ns + slice_ns
         while queue and now_ns < deadline_ns:

@@ -29,6 +29,7 @@ from ...actors.base import (
     MailboxFull,
     Overflow,
 )
+from ...actors.engine_ports import NOT_AT_ONCE
 from ...actors.timer.messages import Expired
 from ...actors.turn import run_on_start, run_turn
 from .counters import EngineCounters, TurnCounters
@@ -169,6 +170,10 @@ class Mailbox:
         if self.actor is not None:  # the usual case, without the cost of a call
             return self._release()
         return self._end_turn()
+
+    def answer_at_once(self, message: Any) -> Any:
+        """See ``actors.base.Inbox``. ``LoopMailbox`` may return a reply."""
+        return NOT_AT_ONCE
 
     def _end_turn(self) -> bool:
         """True if the mailbox must be queued again. The parent is notified last, so that it may retire the actor."""

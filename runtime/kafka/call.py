@@ -32,6 +32,13 @@ Body = bytes | Steps[bytes | SharedBytes]
 Encoder = Callable[["Call", Any], Body]
 
 
+def with_header(schema: Schema, correlation_id: int, body: bytes | SharedBytes) -> bytes | SharedBytes:
+    """Return the frame of a response. Raises struct.error if it is too large."""
+    if schema.flexible_header:
+        return _FLEXIBLE_HEADER.pack(len(body) + 5, correlation_id, 0) + body
+    return _HEADER.pack(len(body) + 4, correlation_id) + body
+
+
 class ResponseChannel(Protocol):
     """The connection of a call."""
 
@@ -112,10 +119,7 @@ class Call:
         if self.payload is not None:
             return
         try:
-            if self.schema.flexible_header:
-                self.payload = _FLEXIBLE_HEADER.pack(len(body) + 5, self.correlation_id, 0) + body
-            else:
-                self.payload = _HEADER.pack(len(body) + 4, self.correlation_id) + body
+            self.payload = with_header(self.schema, self.correlation_id, body)
         except struct.error:
             log.error(
                 "a response of %d bytes to %s is too large: %s", len(body), self.connection.peer, self.schema.name

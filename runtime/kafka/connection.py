@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from functools import partial
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from ...actors.text import printable
 from ..engine.reply import Reply
 from .addresses import host_and_port, is_loopback, java_address
 from .api import Route, Routes
-from .call import Call
+from .call import Call, with_header
 from .connection_phase import Event, Phase, next_phase
 from .framing import BYTES_PER_TURN, FRAMES_PER_TURN, HEADER_BYTES, BadRequest, FrameSplitter, NotServed, OverLimit
 from .handling_job import LARGE_REQUEST_BYTES, as_bad_request, handle_large, run_handler, run_in_slices
@@ -268,6 +268,13 @@ class Connection(asyncio.Protocol):
             return
         request = decode_request(route, data, body_start, end)
         interceptor = self.services.interceptor
+        if (
+            route.answer_at_once is not None
+            and not self.requests.calls
+            and interceptor is None
+            and self._answer_at_once(route, correlation_id, request)
+        ):
+            return
         call = (Call if interceptor is None else interceptor.call)(self, route.schema, correlation_id, request)
         requests = self.requests
         requests.calls.append(call)
@@ -285,6 +292,24 @@ class Connection(asyncio.Protocol):
         except Exception as error:
             requests.remove_call(call)
             raise as_bad_request(error, route) from error
+
+    def _answer_at_once(self, route: Route, correlation_id: int, request: Any) -> bool:
+        """Answer without a call, if possible. The connection must have no calls, whose responses would be earlier."""
+        assert route.answer_at_once is not None, "checked by the caller"
+        try:
+            body = route.answer_at_once(self, route.schema, request)
+        except Exception as error:
+            raise as_bad_request(error, route) from error
+        if body is None:
+            return False
+        requests = self.requests
+        requests.answered_at_once.append(with_header(route.schema, correlation_id, body))
+        requests.answered_last = route.schema
+        if len(requests.answered_at_once) >= MAX_CALLS_OPEN:
+            self._holds.add(Hold.TOO_MANY_REQUESTS)
+        if not self.output.is_scheduled:
+            self.on_response_ready()
+        return True
 
     def _handle_queued(self) -> None:
         """Handle queued requests up to one that has to wait, at most those of one turn."""
@@ -453,7 +478,7 @@ class Connection(asyncio.Protocol):
         requests = self.requests
         has_more = requests.queue or self.splitter.rest
         if (
-            not requests.calls
+            not requests.has_responses_to_come
             and not self.output.waiting_bytes
             and (not has_more or Hold.PEER_SLOW in self._holds.reasons)
         ):

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from ...actors.errors import ErrorCode
 from ...actors.steps import Steps
-from .call import Call
+from .call import Call, ResponseChannel
+from .codec.schemas import Schema
+
+AtOnce = Callable[[ResponseChannel, Schema, Any], bytes | None]
+"""Returns the body of the response to a request; None if the request has to be handled as usual."""
 
 Handler = Callable[[Call], Steps[None] | None]
+
+
+def at_once_with_lease(answer_at_once: AtOnce, has_lease: Callable[[], bool]) -> AtOnce:
+    """Return a function that answers nothing at once without a lease."""
+    return lambda channel, schema, request: answer_at_once(channel, schema, request) if has_lease() else None
 
 
 def with_lease(handle: Handler, has_lease: Callable[[], bool]) -> Handler:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, NamedTuple
 
+from ..common.shared_bytes import SharedBytes
 from .api import Route
 from .call import Call
 from .codec.schemas import Schema
@@ -49,11 +50,12 @@ class PendingRequests:
     """
 
     __slots__ = (
-        *("_open_sizes", "answered_last", "calls", "counted_bytes", "has_exclusive_call", "open_bytes", "queue"),
-        "queued_bytes",
+        *("_open_sizes", "answered_at_once", "answered_last", "calls", "counted_bytes", "has_exclusive_call"),
+        *("open_bytes", "queue", "queued_bytes"),
     )
 
     def __init__(self) -> None:
+        self.answered_at_once: list[bytes | SharedBytes] = []  # responses, sent before those of ``calls``
         self.calls: deque[Call] = deque()  # unanswered, or answered after an unanswered one
         self.has_exclusive_call = False  # the last of ``calls`` does not overlap with a later one
         self.queue: deque[QueuedRequest] = deque()
@@ -80,14 +82,16 @@ class PendingRequests:
 
         A ``SharedBytes`` is the only one, because a request with such a response does not overlap with others.
         """
-        calls, payloads = self.calls, []
+        calls = self.calls
+        payloads: list[Any] = []
+        if self.answered_at_once:
+            payloads, self.answered_at_once = self.answered_at_once, payloads
         while calls and (payload := calls[0].payload) is not None:
             payloads.append(payload)
             call = calls.popleft()
+            self.answered_last = call.schema
             if self.open_bytes:
                 self.open_bytes -= self._open_sizes.pop(call, 0)
-        if payloads:
-            self.answered_last = call.schema
         if not calls:
             self.has_exclusive_call = False
         return payloads
@@ -110,10 +114,15 @@ class PendingRequests:
         self.queued_bytes = 0
 
     @property
+    def has_responses_to_come(self) -> bool:
+        """Whether ``take_answered`` will return more, now or later."""
+        return bool(self.calls or self.answered_at_once)
+
+    @property
     def is_full(self) -> bool:
         """Whether no more requests should be read."""
         return (
-            len(self.calls) >= MAX_CALLS_OPEN
+            len(self.calls) + len(self.answered_at_once) >= MAX_CALLS_OPEN
             or len(self.queue) >= MAX_FRAMES_WAITING
             or self.queued_bytes >= MAX_BYTES_WAITING
             or self.open_bytes >= MAX_BYTES_OPEN

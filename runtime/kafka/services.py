@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence, Set
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from ...actors.engine_ports import Clock, ReplyTo
@@ -58,6 +58,9 @@ class ListedGroups(Protocol):
 
 class GroupRouter(MessageRouter, Protocol):
     """The groups: sends a request to the actor of its group."""
+
+    def answer_at_once(self, message: GroupRequest) -> Any:
+        """The reply of an idle group; NOT_AT_ONCE if the message has to be sent by ``post``."""
 
     def list_groups(self) -> Reply:
         """Ask for all groups. The value of the reply: a ``ListedGroups``, or an ErrorCode."""

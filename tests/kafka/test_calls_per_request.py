@@ -22,7 +22,7 @@ from callboard import actors, runtime
 
 PIPELINED = 16
 ROUNDS = 20
-HEARTBEAT_CALLS_MAX = 23
+HEARTBEAT_CALLS_MAX = 20
 CONSUMER_HEARTBEAT_CALLS_MAX = 33
 COMMIT_CALLS_MAX = 70
 FOLDERS = tuple(str(Path(package.__path__[0]).resolve()) for package in (actors, runtime))

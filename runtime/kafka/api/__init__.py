@@ -3,8 +3,8 @@
 The versions are those of Kafka 4.3, except the last one of ListTransactions, which filters names by RE2 patterns. A
 module has a function ``handle(call)``, which also authorizes the request (see ``authorize``). If it takes long it
 returns ``Steps``, which run in slices (see ``slices.py``). A module of very frequent requests may have a second one,
-``handle_unchecked(call)``, which is called if the authorizer allows everything. Modules and schemas are loaded with the
-first request of their API.
+``handle_unchecked(call)``, which is called if the authorizer allows everything, and ``answer_at_once``, which is tried
+before it. Modules and schemas are loaded with the first request of their API.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..authorizer import Authorizer
 from ..call import Call
 from ..checks import Check
 from ..codec.schemas import Schema, schema
-from ..lease import with_lease
+from ..lease import AtOnce, at_once_with_lease, with_lease
 from ..peer_gate import PeerGate
 
 ITEMS, CONFIG_ITEMS = "max_request_items", "max_request_config_items"
@@ -202,6 +202,7 @@ class Route(NamedTuple):
     comes_in_bursts: bool = False
     reads_only: bool = False
     limit: str = ITEMS
+    answer_at_once: AtOnce | None = None
 
 
 class Routes:
@@ -244,13 +245,16 @@ class Routes:
         if not api.min_version <= version <= api.max_version:
             return _unsupported_api_versions() if key == API_VERSIONS_KEY else None
         module = import_module(f".{api.name}", __name__)
-        handle = module.handle
+        handle, answer_at_once = module.handle, None
         if self.authorizer.allows_everything:
             handle = getattr(module, "handle_unchecked", handle)
+            answer_at_once = getattr(module, "answer_at_once", None)
         if api.needs_lease and self._has_lease is not None:
             limited = self._deadlines.limited(handle) if api.key in WAITS_FOR_LOG else handle
             handle = with_lease(limited, self._has_lease)
-        route = Route(schema(api.name, version), handle, api.overlaps, api.comes_in_bursts, api.reads_only, api.limit)
+            answer_at_once = answer_at_once and at_once_with_lease(answer_at_once, self._has_lease)
+        rules = api.overlaps, api.comes_in_bursts, api.reads_only, api.limit
+        route = Route(schema(api.name, version), handle, *rules, answer_at_once)
         self.loaded[key << 16 | version] = route
         return route
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
+from ....actors.engine_ports import NOT_AT_ONCE
 from ....actors.errors import ErrorCode
 from ....actors.messages import Heartbeat
 from ..authorize import authorize
-from ..call import Call
+from ..call import Call, ResponseChannel
 from ..checks import READ_GROUP
 from ..codec.codes import NO_THROTTLE
 from ..codec.schemas import Schema
@@ -24,9 +26,17 @@ def handle(call: Call) -> None:
 
 
 def handle_unchecked(call: Call) -> None:
-    request = call.request
-    instance_id = request.group_instance_id if call.schema.version >= INSTANCE_ID_FROM else None
-    call.ask_group(Heartbeat(request.group_id, request.member_id, instance_id, request.generation_id), encode)
+    call.ask_group(_message(call.schema, call.request), encode)
+
+
+def answer_at_once(channel: ResponseChannel, schema: Schema, request: Any) -> bytes | None:
+    error = channel.services.groups.answer_at_once(_message(schema, request))
+    return None if error is NOT_AT_ONCE else body(schema, error)
+
+
+def _message(schema: Schema, request: Any) -> Heartbeat:
+    instance_id = request.group_instance_id if schema.version >= INSTANCE_ID_FROM else None
+    return Heartbeat(request.group_id, request.member_id, instance_id, request.generation_id)
 
 
 def encode(call: Call, error: ErrorCode) -> bytes:

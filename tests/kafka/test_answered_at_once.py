@@ -1,0 +1,190 @@
+"""Heartbeats that an idle group answers at once: the answers, their order and errors are those of the usual way."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from harness import (
+    MemoryClient,
+    async_test,
+    commit_values,
+    correlation_id_of,
+    frame,
+    heartbeat_values,
+    join_and_sync,
+    join_values,
+    running_node,
+)
+
+from callboard.actors.engine_ports import NOT_AT_ONCE
+from callboard.actors.group.actor import GroupActor
+from callboard.actors.turn import run_at_once
+from callboard.runtime.engine import loop_mailbox
+from callboard.runtime.engine.loop_mailbox import LoopMailbox
+from callboard.runtime.engine.mailbox import Mailbox
+from callboard.runtime.kafka.pending_requests import MAX_CALLS_OPEN
+
+STEPS = 300
+VERSIONS = (0, 2, 3, 4)
+
+
+@pytest.fixture
+def replies(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The replies of all messages that were handled at once."""
+    recorded: list[object] = []
+
+    def record(actor: object, message: object) -> object:
+        reply = run_at_once(actor, message)  # type: ignore[arg-type]
+        if reply is not NOT_AT_ONCE:
+            recorded.append(reply)
+        return reply
+
+    monkeypatch.setattr(loop_mailbox, "run_at_once", record)
+    return recorded
+
+
+@contextmanager
+def usual_way() -> Iterator[None]:
+    """All messages go through mailboxes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LoopMailbox, "answer_at_once", Mailbox.answer_at_once)
+        yield
+
+
+async def answer(client: MemoryClient, request: bytes) -> bytes:
+    client.transport.written.clear()
+    client.feed(request)
+    (response,) = await client.answered(1)
+    return response
+
+
+def random_heartbeat(numbers: random.Random, members: dict[str, object]) -> bytes:
+    """One of a member, or one whose member, generation, group or instance is not known."""
+    group_id = numbers.choice([*members, "absent", ""])
+    values = heartbeat_values(group_id, members.get(group_id) or members["a"])  # type: ignore[arg-type]
+    if numbers.random() < 0.2:
+        values["member_id"] = numbers.choice(["", "unknown"])
+    if numbers.random() < 0.2:
+        values["generation_id"] = numbers.choice([-1, 0, 99])
+    version = numbers.choice(VERSIONS)
+    if version >= 3 and numbers.random() < 0.2:
+        values["group_instance_id"] = "unknown"
+    if version < 3:
+        del values["group_instance_id"]
+    return frame("heartbeat", version, **values)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@async_test
+async def test_both_ways_answer_the_same(tmp_path: Path, replies: list[object], seed: int) -> None:
+    numbers = random.Random(seed)
+    async with running_node(tmp_path, {"sync": "none"}) as harness:
+        other = await harness.connect()
+        members = {group_id: await join_and_sync(other, group_id) for group_id in ("a", "b")}
+        client = MemoryClient(harness.node)
+        for _ in range(STEPS):
+            if numbers.random() < 0.05:  # a member that has not synced; one is known in a rebalance, then not at all
+                group_id = numbers.choice(("a", "b"))
+                await other.ask("leave_group", 2, group_id=group_id, member_id=members[group_id].member_id)
+            if numbers.random() < 0.05:
+                group_id = numbers.choice(("a", "b"))
+                asked = await other.ask("join_group", **join_values(group_id))
+                if numbers.random() < 0.7:
+                    await other.ask("leave_group", 2, group_id=group_id, member_id=members[group_id].member_id)
+                    members[group_id] = await join_and_sync(other, group_id)
+                assert asked["error_code"] == "MEMBER_ID_REQUIRED"
+            request = random_heartbeat(numbers, dict(members))
+            first = await answer(client, request)
+            with usual_way():
+                assert await answer(client, request) == first
+    assert len(set(replies)) >= 3, "several errors have to be answered at once"
+    assert len(replies) > STEPS / 3
+
+
+@async_test
+async def test_responses_keep_the_order_of_requests(tmp_path: Path, replies: list[object]) -> None:
+    async with running_node(tmp_path, {"sync": "none"}) as harness:
+        values = heartbeat_values("g", await join_and_sync(await harness.connect(), "g"))
+        client = MemoryClient(harness.node)
+        beats, numbers = 0, random.Random(1)
+        stream = b""
+        for number in range(60):
+            if numbers.random() < 0.7:
+                stream += frame("heartbeat", 4, number, **values)
+                beats += 1
+            else:
+                stream += frame("offset_commit", 8, number, **commit_values("simple"))
+        for start in range(0, len(stream), 333):
+            client.feed(stream[start : start + 333])
+        answers = await client.answered(60)
+        assert [correlation_id_of(response) for response in answers] == list(range(60))
+        assert 0 < len(replies) < beats
+
+
+@async_test
+async def test_group_with_waiting_messages_answers_in_order(tmp_path: Path, replies: list[object]) -> None:
+    """The member has left when its heartbeat is handled, although another connection sent it."""
+    async with running_node(tmp_path) as harness:
+        member = await join_and_sync(await harness.connect(), "g")
+        first, second = MemoryClient(harness.node), MemoryClient(harness.node)
+        first.feed(frame("leave_group", 2, group_id="g", member_id=member.member_id))
+        second.feed(frame("heartbeat", 4, **heartbeat_values("g", member)))
+        (response,) = await second.answered(1)
+        assert response[-3:-1] == (25).to_bytes(2, "big")  # UNKNOWN_MEMBER_ID
+        assert replies == []
+
+
+@async_test
+async def test_responses_that_wait_hold_the_socket(tmp_path: Path, replies: list[object]) -> None:
+    async with running_node(tmp_path) as harness:
+        values = heartbeat_values("g", await join_and_sync(await harness.connect(), "g"))
+        client = MemoryClient(harness.node)
+        request = frame("heartbeat", 4, **values)
+        for _ in range(MAX_CALLS_OPEN):
+            client.feed(request)
+        assert client.is_paused
+        assert len(await client.answered(MAX_CALLS_OPEN)) == len(replies) == MAX_CALLS_OPEN
+        await asyncio.sleep(0)
+        assert not client.is_paused
+
+
+@async_test
+async def test_bug_restarts_the_group_and_the_heartbeat_is_answered(
+    tmp_path: Path, replies: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_node(tmp_path) as harness:
+        values = heartbeat_values("g", await join_and_sync(await harness.connect(), "g"))
+        client = MemoryClient(harness.node)
+
+        def fail(_actor: GroupActor, _message: object) -> object:
+            raise RuntimeError("planted")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(GroupActor, "_immediate_methods", dict.fromkeys(GroupActor._immediate_methods, fail))
+            response = await answer(client, frame("heartbeat", 4, **values))
+        assert response[-3:-1] == (0).to_bytes(2, "big")
+        assert replies == []
+        assert harness.node.actors.system.dispatcher.counters.restarts == 1
+        assert await answer(client, frame("heartbeat", 4, **values)) == response
+        assert len(replies) == 1
+
+
+@async_test
+async def test_traced_requests_take_the_usual_way(tmp_path: Path, replies: list[object]) -> None:
+    async with running_node(tmp_path) as harness:
+        values = heartbeat_values("g", await join_and_sync(await harness.connect(), "g"))
+        client = MemoryClient(harness.node)
+        system = harness.node.actors.system
+        traced: list[object] = []
+        system.trace(traced.append)
+        await answer(client, frame("heartbeat", 4, **values))
+        system.trace(None)
+        assert any("Heartbeat" in str(event) for event in traced)
+        assert replies == []
+        await answer(client, frame("heartbeat", 4, **values))
+        assert len(replies) == 1
