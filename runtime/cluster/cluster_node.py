@@ -95,7 +95,7 @@ class ClusterNode:
     def has_lease(self) -> bool:
         """Whether this node may answer reads: nobody else can have changed what it owns."""
         session = self.session
-        return session is not None and session.phase != Phase.ENDED and session.lease.is_valid
+        return session is not None and session.lease.is_valid
 
     def is_silent(self, session: str) -> bool:
         """Whether a session shows no sign of life, and may be declared dead soon. It may be the own one."""

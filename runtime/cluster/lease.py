@@ -16,18 +16,25 @@ log = get_logger("callboard.cluster")
 
 
 class Lease:
-    """``until_s``: by the environment's clock."""
+    """``until_s``: by the environment's clock. ``is_valid`` is asked with each request, so it does little."""
 
     def __init__(self, store: Store, session: str, environment: SessionEnvironment) -> None:
         self.until_s = 0.0
         self._store = store
         self._session = session
         self._environment = environment
+        self._now = environment.now
         self._counter = 0
+        self._has_ended = False
 
     @property
     def is_valid(self) -> bool:
-        return self._environment.now() < self.until_s
+        return self._now() < self.until_s
+
+    def end(self) -> None:
+        """The session has ended: the lease is valid no more, whatever the store answers."""
+        self._has_ended = True
+        self.until_s = 0.0
 
     async def begin(self) -> None:
         """Write the first sign of life. On a slow machine the lease may have ended by then. Raises Fenced."""
@@ -46,7 +53,8 @@ class Lease:
         self._counter += 1
         await self._store.put(alive_key(self._session), str(self._counter).encode())
         await confirm_alive(self._store, self._session)
-        self.until_s = max(self.until_s, started_s + self._environment.lease_s)
+        if not self._has_ended:
+            self.until_s = max(self.until_s, started_s + self._environment.lease_s)
 
     async def keep(self) -> None:
         """Renew the lease until it is fenced. Raises Fenced."""

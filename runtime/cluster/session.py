@@ -193,6 +193,7 @@ class Session:
     def halt(self) -> None:
         """End as at the death of the process. Nobody is told."""
         self.phase = Phase.ENDED
+        self.lease.end()
         for task in self._tasks.values():
             if task is not asyncio.current_task():
                 task.cancel()

@@ -7,6 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 from time import monotonic_ns, time_ns
 
 log = logging.getLogger("callboard.runtime")
@@ -26,12 +27,11 @@ def wall_clock_ms() -> int:
     return time_ns() // 1_000_000
 
 
-def boottime_s() -> float:
-    """Seconds of the monotonic clock that also advances while the machine is suspended. For leases of other machines.
+boottime_s: Callable[[], float] = partial(time.clock_gettime, BOOTTIME)
+"""Seconds of the monotonic clock that also advances while the machine is suspended. For leases of other machines.
 
-    CLOCK_BOOTTIME on Linux. Where there is none, as on macOS, CLOCK_MONOTONIC advances during sleep.
-    """
-    return time.clock_gettime(BOOTTIME)
+CLOCK_BOOTTIME on Linux. Where there is none, as on macOS, CLOCK_MONOTONIC advances during sleep.
+"""
 
 
 class SystemClock:

@@ -1,4 +1,4 @@
-"""All nodes of a cluster have the same session timeout."""
+"""All nodes of a cluster have the same session timeout. A lease ends with its session."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from callboard.runtime.cluster.lease import Lease
 from callboard.runtime.cluster.register_log import RegisterLog
 from callboard.runtime.cluster.session_environment import SessionEnvironment
 from callboard.runtime.common.errors import StartError
@@ -26,6 +27,21 @@ def test_register_has_the_session_timeout_that_it_was_created_with() -> None:
         assert register.session_timeout_ms == 3000
         with pytest.raises(StartError, match=r"cluster_session_timeout_ms=1500, but .* with 3000, .* all nodes must"):
             await RegisterLog(store, SessionEnvironment(ttl_s=1.5)).create(COUNTS)
+
+    asyncio.run(run())
+
+
+def test_lease_of_a_session_that_has_ended_is_not_renewed() -> None:
+    """The store may answer a sign of life later."""
+
+    async def run() -> None:
+        lease = Lease(MemoryStore(Memory()), "n1-1", SessionEnvironment())
+        await lease.renew()
+        assert lease.is_valid
+        lease.end()
+        assert not lease.is_valid
+        await lease.renew()
+        assert not lease.is_valid
 
     asyncio.run(run())
 
