@@ -1,13 +1,14 @@
 """Error responses to any request in any version, like Kafka's ``getErrorResponse``; and the errors in a response.
 
-An error response follows the structure of its request: if the request has a list of topics, groups or resources, the
-response has the same list, with the error in each entry. Therefore APIs need no code for it.
+An error response follows the structure of its request: if the request has a list of topics, groups or resources, and
+the response has no error of the whole request, it has the same list, with the error in each entry. An entry repeats
+what it is about; all other fields have Kafka's defaults. Therefore APIs need no code for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from types import NoneType
@@ -21,6 +22,20 @@ from .codec.schemas import Schema
 from .codec.step_writer import write_in_steps
 
 ERROR = "error_code"  # kio's name of the type
+REPEATED = frozenset(
+    {
+        *("name", "topic", "topic_id", "partition", "partition_index", "index", "resource_type", "resource_name"),
+        *("group_id", "member_id", "group_instance_id", "transactional_id"),
+    }
+)
+"""What an entry is about. Fields of the response itself are not repeated."""
+
+SESSION = "session_id"
+"""A Fetch response repeats it."""
+
+WITH_ALL_ENTRIES = frozenset({"FetchResponse", "MetadataResponse"})
+"""They have both an error of the whole request and one in each entry."""
+
 OTHER_NAMES = {"partition_index": ("partition", "index"), "index": ("partition_index",)}
 """Field names of a partition in responses, and the names that requests may use instead."""
 
@@ -34,7 +49,14 @@ ZEROS: dict[str, Any] = {
     "timedelta_i32": timedelta(0),
     "timedelta_i64": timedelta(0),
 }
-NONE_VALUE = -1  # Kafka's value for a missing offset, generation or producer id
+NONE_VALUE = -1
+WITHOUT_VALUE: dict[str, Any] = {
+    **dict.fromkeys(("base_offset", "high_watermark", "committed_offset", "low_watermark"), NONE_VALUE),
+    **dict.fromkeys(("node_id", "port", "InitProducerIdResponse.producer_epoch"), NONE_VALUE),
+    "metadata": "",
+    "records": b"",
+}
+"""What Kafka sets instead of the default of its schema, by field, with the type of the response if it is needed."""
 
 
 def error_names() -> list[str]:
@@ -81,7 +103,7 @@ def encode_whole_error(schema: Schema, code: Any) -> bytes | None:
 def _whole_value(field: Any, code: Any) -> Any:
     if _is_error(field):
         return code
-    return _zero(field) if _entry_type(field.type) is None else ()
+    return _default(field) if _entry_type(field.type) is None else ()
 
 
 def decode_response(schema: Schema, body: bytes) -> Any:
@@ -111,30 +133,37 @@ def _errors(answer: Any) -> Iterator[str]:
             yield from _errors(getattr(answer, field.name))
 
 
-def _error_entity(entity_type: Any, item: Any, code: Any) -> Any:
+def _error_entity(entity_type: Any, item: Any, code: Any, is_entry: bool = False) -> Any:
     """Return an entity of the response, with iterators as arrays.
 
-    ``item``: the corresponding entity of the request, or a bare name or number.
+    ``item``: the corresponding entity of the request, or a bare name or number. ``is_entry``: not the response itself.
     """
-    return entity_type(**{field.name: _value(entity_type, field, item, code) for field in fields(entity_type)})
+    own = fields(entity_type)
+    is_whole = any(_is_error(field) for field in own) and entity_type.__name__ not in WITH_ALL_ENTRIES
+    return entity_type(**{field.name: _value(entity_type, field, item, code, is_entry, is_whole) for field in own})
 
 
-def _value(entity_type: Any, field: Any, item: Any, code: Any) -> Any:
+def _value(entity_type: Any, field: Any, item: Any, code: Any, is_entry: bool, is_whole: bool) -> Any:
+    """``is_whole``: the entity has an error itself, so its own entries are left out."""
     if _is_error(field):
         return code
     entry_type: Any = _entry_type(field.type)
     if entry_type is not None:
-        if not is_dataclass(entry_type) or not _has_error_field(entry_type):
+        if is_whole or not is_dataclass(entry_type) or not _has_error_field(entry_type):
             return ()
-        return (_error_entity(entry_type, entry, code) for entry in _entries(item))
+        return (_error_entity(entry_type, entry, code, is_entry=True) for entry in _entries(item))
+    repeated = _repeated(entity_type, field, item) if is_entry or field.name == SESSION else None
+    return _default(field, entity_type) if repeated is None else repeated
+
+
+def _repeated(entity_type: Any, field: Any, item: Any) -> Any:
+    """The value of the request's entry; None if it has none."""
     if not is_dataclass(item):
-        is_text = isinstance(item, str)
-        return item if field.name == _name_field(entity_type, is_text) else _zero(field)
-    for name in (field.name, *OTHER_NAMES.get(field.name, ())):
-        value = getattr(item, name, None)
-        if value is not None and not isinstance(value, tuple):
-            return value
-    return _zero(field)
+        return item if field.name == _name_field(entity_type, isinstance(item, str)) else None
+    if field.name not in REPEATED and field.name != SESSION:
+        return None
+    values = (getattr(item, name, None) for name in (field.name, *OTHER_NAMES.get(field.name, ())))
+    return next((value for value in values if value is not None and not isinstance(value, tuple)), None)
 
 
 def _entries(item: Any) -> tuple[Any, ...]:
@@ -151,13 +180,19 @@ def _name_field(entity_type: Any, is_text: bool) -> str:
     return next(field.name for field in candidates if field.metadata.get("kafka_type", "").startswith(type_begins))
 
 
-def _zero(field: Any) -> Any:
+def _default(field: Any, entity_type: Any = None) -> Any:
+    """Kafka's value of a field that is not set."""
+    for name in (field.name, f"{entity_type.__name__}.{field.name}" if entity_type else ""):
+        if name in WITHOUT_VALUE:
+            return WITHOUT_VALUE[name]
+    if field.default is not MISSING:
+        return field.default
     if NoneType in get_args(field.type):
         return None
     if is_dataclass(field.type):
-        entity_type: Any = field.type
-        return entity_type(**{inner.name: _zero(inner) for inner in fields(entity_type)})
-    return ZEROS.get(field.metadata["kafka_type"], NONE_VALUE)
+        inner_type: Any = field.type
+        return inner_type(**{inner.name: _default(inner) for inner in fields(inner_type)})
+    return ZEROS.get(field.metadata["kafka_type"], 0)
 
 
 def _has_error_field(entity_type: Any) -> bool:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import lzma
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-from harness import join_values, random_entity
+from harness import join_values, random_entity, versions
 from peers.wire import build, message_type, plain
+from request_helpers import encode_body
 
 from callboard.actors.steps import ITEMS_PER_STEP
 from callboard.runtime.kafka.api import APIS
 from callboard.runtime.kafka.codec.schemas import schema
+from callboard.runtime.kafka.codec.short_heartbeat import NAME as HEARTBEAT
+from callboard.runtime.kafka.codec.short_heartbeat import ShortHeartbeat
 from callboard.runtime.kafka.error_response import (
     decode_response,
     encode_error_response,
@@ -20,6 +26,14 @@ from callboard.runtime.kafka.error_response import (
     error_response_in_steps,
 )
 
+KAFKAS: list[tuple[str, int, str, str]] = json.loads(
+    lzma.decompress(Path(__file__).with_name("error_responses.json.xz").read_bytes())
+)
+"""API, version, the body of a random request, and that of Kafka's ``getErrorResponse(0, REBALANCE_IN_PROGRESS)``.
+
+Made by the classes of kafka-clients 4.3.1. Produce is left out, and so are new versions of Fetch and Metadata: their
+clients read the error of the whole request, and Kafka leaves out some of the entries or their names.
+"""
 SEEDS = range(10)
 REBALANCE = "REBALANCE_IN_PROGRESS"
 
@@ -46,6 +60,27 @@ def test_error_response_to_every_request_version(api: Any) -> None:
         assert errors == {REBALANCE}, f"version {version}"
 
 
+def test_error_responses_equal_kafkas() -> None:
+    """Except for the text, which only some responses of Kafka have."""
+    differing = []
+    for name, version, request_hex, response_hex in KAFKAS:
+        api = schema(name, version)
+        theirs = plain(decode_response(api, bytes.fromhex(response_hex)))
+        request = api.read(bytes.fromhex(request_hex), 0)[0]
+        body = encode_error_response(api, request, error_code_by_name(REBALANCE))
+        assert body is not None
+        if without_texts(plain(decode_response(api, body))) != without_texts(theirs):
+            differing.append((name, version))
+    assert differing == []
+    assert len(KAFKAS) > 150
+
+
+def without_texts(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: without_texts(item) for name, item in value.items() if name != "error_message"}
+    return [without_texts(item) for item in value] if isinstance(value, list) else value
+
+
 def test_error_response_to_offset_commit_has_error_per_partition() -> None:
     partitions = [{"partition_index": index, "committed_offset": 5, "committed_metadata": None} for index in (0, 2)]
     values = {
@@ -70,7 +105,7 @@ def test_error_response_to_offset_commit_has_error_per_partition() -> None:
 
 def test_error_response_to_join_group_equals_kafka() -> None:
     answer = refused("join_group", 9, **join_values("g", "me"))
-    assert (answer["error_code"], answer["generation_id"], answer["member_id"]) == (REBALANCE, -1, "me")
+    assert (answer["error_code"], answer["generation_id"], answer["member_id"]) == (REBALANCE, -1, "")
     assert answer["members"] == []
 
 
@@ -111,3 +146,23 @@ def test_error_response_of_a_large_request_is_made_in_steps() -> None:
     steps = error_response_in_steps(schema("offset_commit", 8), request, error_code_by_name(REBALANCE))
     assert steps is not None
     assert sum(1 for _ in steps) > 5000 // ITEMS_PER_STEP // 2
+
+
+@pytest.mark.parametrize("version", versions(HEARTBEAT))
+def test_error_response_to_a_heartbeat_repeats_no_member(version: int) -> None:
+    """As Kafka answers while it is not the coordinator. Also to a usual heartbeat, which kio does not read."""
+    values = {"group_id": "g", "member_id": "m", "member_epoch": 7, "instance_id": "i", "topic_partitions": None}
+    api = schema(HEARTBEAT, version)
+    usual = api.read(encode_body(message_type(HEARTBEAT, version, "request")(**values)), 0)[0]
+    assert isinstance(usual, ShortHeartbeat)
+    body = encode_error_response(api, usual, error_code_by_name("NOT_COORDINATOR"))
+    assert body is not None
+    assert plain(decode_response(api, body)) == {
+        "throttle_time": 0,
+        "error_code": "NOT_COORDINATOR",
+        "error_message": None,
+        "member_id": None,
+        "member_epoch": 0,
+        "heartbeat_interval": 0,
+        "assignment": None,
+    }
