@@ -11,6 +11,7 @@ from typing import Any
 from ..base import Actor, Overflow, Supervision, requeue_first
 from ..consumer_group.group import ConsumerGroup
 from ..consumer_group.messages import ConsumerHeartbeat
+from ..engine_ports import NOT_AT_ONCE
 from ..errors import NO_ERROR, ErrorCode
 from ..messages import (
     DeleteTopicOffsets,
@@ -68,7 +69,7 @@ class GroupActor(Actor):
         Unpack: "unpack",
     }
 
-    immediate_handlers = {Heartbeat: "heartbeat"}
+    immediate_handlers = {Heartbeat: "heartbeat", ConsumerHeartbeat: "renew_at_once"}
 
     def __init__(self, group_id: str, partition: int, data: GroupData, environment: GroupEnvironment) -> None:
         super().__init__()
@@ -108,11 +109,15 @@ class GroupActor(Actor):
 
     def consumer_heartbeat(self, request: ConsumerHeartbeat) -> object:
         """The same for the consumer protocol. A heartbeat that may change something is handled by its row."""
+        answer = self.renew_at_once(request)
+        return self.on_receive(request) if answer is NOT_AT_ONCE else answer
+
+    def renew_at_once(self, request: ConsumerHeartbeat) -> object:
         active = self.active
         group = active.group
         answer = group.renew(request, active.effects) if type(group) is ConsumerGroup else None
         if answer is None:
-            return self.on_receive(request)
+            return NOT_AT_ONCE
         if active.effects.alarms:
             active.apply_effects()
         return answer

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from consumer_requests import consumer_heartbeat_values, join
 from harness import (
     MemoryClient,
     async_test,
@@ -20,6 +21,7 @@ from harness import (
     join_values,
     running_node,
 )
+from peers.wire import decode
 
 from callboard.actors.engine_ports import NOT_AT_ONCE
 from callboard.actors.group.actor import GroupActor
@@ -104,6 +106,40 @@ async def test_both_ways_answer_the_same(tmp_path: Path, replies: list[object], 
                 assert await answer(client, request) == first
     assert len(set(replies)) >= 3, "several errors have to be answered at once"
     assert len(replies) > STEPS / 3
+
+
+@pytest.mark.parametrize("seed", range(3))
+@async_test
+async def test_both_ways_answer_members_of_consumer_groups_the_same(
+    tmp_path: Path, replies: list[object], seed: int
+) -> None:
+    """Heartbeats with the member's epoch, an old one or one of the future, while members join and leave."""
+    numbers = random.Random(seed)
+    async with running_node(tmp_path, {"sync": "none"}, group_consumer_assignment_interval_ms=0) as harness:
+        other = await harness.connect()
+        client = MemoryClient(harness.node)
+        epochs: dict[str, int] = {}
+        for _ in range(STEPS):
+            if numbers.random() < 0.05 or not epochs:
+                member_id = numbers.choice("abc")
+                epochs[member_id] = (await join(other, member_id, "u", group_id="g"))["member_epoch"]
+            elif numbers.random() < 0.03:
+                member_id, _ = epochs.popitem()
+                await other.ask("consumer_group_heartbeat", **consumer_heartbeat_values(member_id, -1, group_id="g"))
+                continue
+            member_id = numbers.choice("abc")
+            epoch = epochs.get(member_id, 1) + numbers.choice((0, 0, 0, -1, 1))
+            values = consumer_heartbeat_values(member_id, max(epoch, 1), group_id="g")
+            request = frame("consumer_group_heartbeat", numbers.choice((0, 1)), **values)
+            count = len(replies)
+            first = await answer(client, request)
+            if len(replies) > count:  # so it has changed nothing
+                with usual_way():
+                    assert await answer(client, request) == first
+            decoded = decode("consumer_group_heartbeat", 1, first)
+            if decoded["error_code"] == "NONE":
+                epochs[member_id] = decoded["member_epoch"]
+    assert len(replies) > STEPS / 10
 
 
 @async_test

@@ -9,17 +9,19 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection, Sequence
 from functools import lru_cache, partial
+from typing import Any
 
 from ....actors.consumer_group.messages import ConsumerHeartbeat, ConsumerHeartbeatReply, TopicFilter
 from ....actors.consumer_group.records import Partition
 from ....actors.consumer_group.unchanged import UNCHANGED
+from ....actors.engine_ports import NOT_AT_ONCE
 from ....actors.steps import SHORT_WORK_ITEMS, Steps, pieces, run_steps
 from ..authorize import authorize, authorize_in_steps
-from ..call import Body, Call
+from ..call import Body, Call, ResponseChannel
 from ..checks import DESCRIBE_TOPIC, LISTED_TOPIC, READ_GROUP
 from ..codec.codes import milliseconds
 from ..codec.rows import NO_TAGS, compact_count, compact_string
-from ..codec.schemas import shortened
+from ..codec.schemas import Schema, shortened
 from ..codec.short_heartbeat import CACHED, ShortHeartbeat
 from ..refusals import report_over_limit
 
@@ -53,15 +55,27 @@ def _describable(call: Call, names: Collection[str]) -> Collection[str]:
 
 
 def handle_unchecked(call: Call) -> Steps[None] | None:
-    request, connection = call.request, call.connection
+    request = call.request
     if type(request) is not ShortHeartbeat:
         return _ask_in_steps(call)
-    has_own_id = call.schema.version >= MEMBER_CHOOSES_ID_FROM
-    member = request.group_id, request.member_id, request.member_epoch, request.instance_id
-    client = connection.client_id, connection.client_host
-    message = ConsumerHeartbeat._make((*member, *UNCHANGED, *client, has_own_id, None))
-    call.ask_group(message, encode)
+    call.ask_group(_short_message(call.connection, call.schema, request), encode)
     return None
+
+
+def answer_at_once(channel: ResponseChannel, schema: Schema, request: Any) -> bytes | None:
+    """Only heartbeats that change nothing: their responses have no assignment."""
+    if type(request) is not ShortHeartbeat:
+        return None
+    reply = channel.services.groups.answer_at_once(_short_message(channel, schema, request))
+    if reply is NOT_AT_ONCE:
+        return None
+    return _usual_body(reply.member_id, reply.member_epoch, reply.heartbeat_interval_ms)
+
+
+def _short_message(channel: ResponseChannel, schema: Schema, request: ShortHeartbeat) -> ConsumerHeartbeat:
+    has_own_id = schema.version >= MEMBER_CHOOSES_ID_FROM
+    member = request.group_id, request.member_id, request.member_epoch, request.instance_id
+    return ConsumerHeartbeat._make((*member, *UNCHANGED, channel.client_id, channel.client_host, has_own_id, None))
 
 
 def _ask_in_steps(call: Call, describable: TopicFilter | None = None) -> Steps[None]:
