@@ -19,6 +19,7 @@ from .codec.codes import kafka_error
 from .codec.schemas import Schema
 from .codec.step_writer import write_in_steps
 from .principal import Principal
+from .release import ReleaseJob
 from .services import Services
 
 log = logging.getLogger("callboard.kafka")
@@ -89,7 +90,7 @@ class Call:
         self.request = request
         self.payload: bytes | SharedBytes | None = None
         self._encode: Encoder
-        self._message: GroupRequest | TransactionRequest
+        self._message: GroupRequest | TransactionRequest | None = None
 
     @property
     def services(self) -> Services:
@@ -209,7 +210,9 @@ class Call:
             self.services.slices.run(ErrorJob(self, steps))
 
     def set_exception(self, exc_info: Any = None) -> None:
-        """Log the exception that the actor raised, and answer with an error code."""
+        """Log the exception that the actor raised, and answer with an error code, unless the call was answered."""
+        if self._message is None:
+            return
         error = exc_info[1] if exc_info else None
         code = error.code if isinstance(error, CoordinatorError) else ErrorCode.UNKNOWN_SERVER_ERROR
         if self.connection.is_open:
@@ -219,6 +222,19 @@ class Call:
     def wait_for_room(self, room: Reply) -> None:
         """Read no more requests of this client until ``room`` is settled: the mailbox is full."""
         self.connection.pause_until(room)
+
+
+class LargeCall(Call):
+    """A request that was decoded in steps."""
+
+    __slots__ = ()
+
+    def respond_with_bytes(self, body: bytes | SharedBytes) -> None:
+        """The same, and the items of the request are freed in steps."""
+        super().respond_with_bytes(body)
+        if self.request is not None:
+            self.services.slices.run_later(ReleaseJob(self.request, self._message))
+            self.request = self._message = None
 
 
 class EncodingJob:

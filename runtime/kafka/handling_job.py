@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from ...actors.errors import ErrorCode
 from ...actors.steps import Steps
 from .api import Route
-from .call import Call, ResponseChannel
+from .call import Call, LargeCall, ResponseChannel
 from .codec.codes import kafka_error
 from .error_response import encode_whole_error
 from .framing import BadRequest, OverLimit
@@ -90,7 +90,7 @@ def handle_large(
     connection: RequestSource, route: Route, correlation_id: int, data: bytes, body_start: int, end: int
 ) -> None:
     """Decode and handle a large request in slices. The positions are those of ``framing.Frame``."""
-    call = Call(connection, route.schema, correlation_id, None)
+    call = LargeCall(connection, route.schema, correlation_id, None)
     connection.requests.calls.append(call)
     items_max: int = getattr(connection.services.settings, route.limit)
     decoding = decode_in_steps(route, data, body_start, end, items_max)

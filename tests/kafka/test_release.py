@@ -1,0 +1,93 @@
+"""A large request is freed in steps after its answer, because freeing many objects at once takes milliseconds."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from harness import MemoryClient, async_test, frame, running_node
+from work_counter import _one_step_a_turn, endless_clock
+
+from callboard.runtime.kafka.release import OBJECTS_PER_STEP, ReleaseJob
+from callboard.runtime.node.environment import Environment, WorkClocks
+
+__all__ = ["_one_step_a_turn"]
+
+ITEMS = 9_000
+
+
+class Counted:
+    """Counts those that are freed."""
+
+    freed = 0
+
+    def __del__(self) -> None:
+        Counted.freed += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    name: str
+    partitions: tuple[Counted, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    group_id: str
+    topics: tuple[Topic, ...]
+
+
+def test_items_are_freed_in_steps_also_those_of_items() -> None:
+    Counted.freed = 0
+    small, large = tuple(Counted() for _ in range(10)), tuple(Counted() for _ in range(5_000))
+    job = ReleaseJob(Request("g", (*[Topic("t", small)] * 3_000, Topic("u", large))))
+    del small, large
+    steps, last, most = 0, 0, 0
+    for _ in job.steps:
+        steps += 1
+        most, last = max(most, Counted.freed - last), Counted.freed
+    assert Counted.freed == 5_010
+    assert most <= OBJECTS_PER_STEP + 10
+    assert steps >= 8
+
+
+def test_release_changes_nothing_that_others_keep() -> None:
+    Counted.freed = 0
+    request = Request("g", tuple(Topic("t", tuple(Counted() for _ in range(100))) for _ in range(100)))
+    for _ in ReleaseJob(request).steps:
+        pass
+    assert (Counted.freed, len(request.topics), len(request.topics[99].partitions)) == (0, 100, 100)
+
+
+@pytest.fixture
+def _no_garbage_collection() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("_one_step_a_turn", "_no_garbage_collection")
+@async_test
+async def test_answered_request_is_freed_in_several_turns_of_the_loop(tmp_path: Path) -> None:
+    environment = Environment(work_clocks=WorkClocks(slice_ns=endless_clock()))
+    async with running_node(tmp_path, {"sync": "none"}, environment=environment) as harness:
+        warm = MemoryClient(harness.node)
+        warm.feed(frame("leave_group", 5, group_id="g", members=[]))  # loads the API
+        await warm.answered(1)
+        client, most = MemoryClient(harness.node), 0
+        client.feed(frame("leave_group", 5, group_id="g", members=[member(number) for number in range(ITEMS)]))
+        blocks = sys.getallocatedblocks()
+        while not client.transport.written or len(harness.node.services.slices):
+            await asyncio.sleep(0)
+            most, blocks = max(most, blocks - sys.getallocatedblocks()), sys.getallocatedblocks()
+        assert most < 2 * ITEMS, "a member is three blocks in the request, and one in the answer"
+
+
+def member(number: int) -> dict[str, str | None]:
+    return {"member_id": f"member-{number}", "group_instance_id": None, "reason": None}
