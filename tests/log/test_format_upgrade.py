@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from consumer_requests import consumer_heartbeat_values
 from crash_helpers import FETCH_VERSION, ClientReport, wrong_commits, wrong_members
 from log_helpers import LazyDisk
 from peers.server import TEST_SETTINGS, ServerProcess
@@ -93,6 +94,24 @@ def test_start_on_killed_folder_of_format_2_serves_all_and_upgrades_once(tmp_pat
             if expected_upgrades:
                 server.kill()
                 server.start()
+
+
+def test_groups_of_an_older_log_go_on_with_the_consumer_protocol(tmp_path: Path) -> None:
+    """A group that has only offsets keeps them, and its members survive a kill."""
+    unpack_folder(tmp_path)
+    group = "paid"
+    joining = {"group_id": group, "rebalance_timeout": 60_000, "subscribed_topic_names": ["absent"]}
+    with ServerProcess(tmp_path, settings=NEVER_EXPIRES) as server:
+        with Wire(server.host, server.port) as wire:
+            values = consumer_heartbeat_values("a", 0, **{**joining, "topic_partitions": []})
+            joined = wire.ask("consumer_group_heartbeat", 1, **values)
+            assert (joined["error_code"], joined["member_id"]) == ("NONE", "a")
+        server.kill()
+        server.start()
+        with Wire(server.host, server.port) as wire:
+            values = consumer_heartbeat_values("a", joined["member_epoch"], group_id=group)
+            assert wire.ask("consumer_group_heartbeat", 1, **values)["error_code"] == "NONE"
+        assert committed_in_transactions(server, [group]) == {group: 77}
 
 
 def test_export_of_killed_folder_of_format_2_has_all_and_changes_nothing(
