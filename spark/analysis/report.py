@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ...runtime.cli.groups.tables import Table, format_count, format_number
+from ...runtime.cluster.engines import without_password
 from ...runtime.common.printing import print_hint
 from ..commands.questions import QUESTIONS, QueryInput
 from ..output import text_table
@@ -180,7 +181,7 @@ def _facts(records: DataFrame, query: QueryInput) -> list[str]:
         F.unix_millis(F.min("timestamp")).alias("first"),
         F.unix_millis(F.max("timestamp")).alias("last"),
     ).collect()
-    names = [f"data folder {query.data}", f"history {query.history}"]
+    names = [f"data folder {query.data}", f"history {without_password(str(query.history))}"]
     sources = [name for name, path in zip(names, (query.data, query.history), strict=True) if path is not None]
     size = f", {format_number(log_bytes(query.data))} bytes of log now" if query.data is not None else ""
     span = f", from {_format_time(row.first)} to {_format_time(row.last)}" if row.first is not None else ""

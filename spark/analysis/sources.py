@@ -12,9 +12,9 @@ from ...runtime.common.errors import StartError
 from ...runtime.disk.disk import Disk, file_size
 from ...runtime.log.manifest import log_files
 from ...runtime.log.reading.partition_reader import partition_folders
+from ..history.opening import open_table
 from ..history.states import read_log_partitions
 from ..history.states import records as records_of_history
-from ..history.table import HistoryTable
 
 
 def records(
@@ -26,13 +26,13 @@ def records(
 ) -> DataFrame:
     """The records between two times. Without a history, only those that compaction has not removed.
 
-    With both, the table's records and those that are not in it yet. Raises ValueError if neither is given, StartError
-    for an invalid folder.
+    ``history``: a folder or a URL. With both, the table's records and those that are not in it yet. Raises ValueError
+    if neither is given, StartError for an invalid folder.
     """
     if data is None and history is None:
         raise ValueError("rows neither data nor history, expected a data folder, a table, or both")
     if history is not None:
-        rows = records_of_history(spark, HistoryTable.open(history), data)
+        rows = records_of_history(spark, open_table(history), data)
     else:
         rows = read_log_partitions(
             spark, {number: (folder, 0) for number, folder in log_partitions(data or "").items()}

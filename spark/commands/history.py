@@ -27,7 +27,7 @@ from ...runtime.settings.address import parse_address
 from ..output import AsCsv, AsJson, Output, SafeCsv, check_output, output_frame
 from ..session import session
 from ..time_options import parse_time
-from .running import DAMAGED_EXIT_CODE, Master, TablePath, run_app
+from .running import DAMAGED_EXIT_CODE, Master, TableLocation, run_app
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from ..history.restore import RestoreStep
     from ..history.table import HistoryTable
 
-TableLocation = Annotated[
-    str, typer.Option("--table", metavar="TABLE", help="A table made by history keep, or the URL of a copy.")
-]
 NotInTable = Annotated[
     Path | None, typer.Option("--data", metavar="DIR", help="The data folder, to add records not in the table yet.")
 ]
@@ -53,7 +50,7 @@ app = make_app("Keep records that compaction would remove, show earlier offsets,
 def keep_history(
     data: DataFolder,
     table: Annotated[
-        Path, typer.Option("--table", metavar="TABLE", help="The table's folder; created if it is missing.")
+        str, typer.Option("--table", metavar="TABLE", help="The table's folder or URL; created if it is missing.")
     ],
     format: Annotated[
         str, typer.Option(help="The format of a new table: parquet, orc, or one that Spark has jars for.")
@@ -64,10 +61,12 @@ def keep_history(
     """Copy the records of closed segments to a table, each exactly once. From then on compaction waits for it."""
     from ...runtime.disk.disk import Disk
     from ..history.keep import check_table, keep, log_partition_folders, nothing_new
+    from ..history.opening import table_name
     from ..history.snapshot import take_snapshot
 
     log_partition_folders(data.absolute())  # validated before Spark starts, which takes seconds
     check_table(data.absolute(), table, Disk())
+    location = table_name(table)
     result = nothing_new(data.absolute(), table)
     if result is None:
         with session("callboard history keep", master) as spark:
@@ -80,7 +79,7 @@ def keep_history(
     else:
         copied = f"{format_count(result.records, 'record')} of {format_count(result.partitions, 'log partition')}"
         print_line(
-            f"{copied} copied to {table} in {result.seconds:.1f} s"
+            f"{copied} copied to {location} in {result.seconds:.1f} s"
             if result.partitions
             else "nothing new in closed segments"
         )
@@ -93,10 +92,12 @@ def keep_history(
 
 
 @app.command("merge", short_help="Merge the small files of a table.")
-def merge_history(table: TablePath, master: Master = None, as_json: AsJson = False) -> None:
+def merge_history(table: TableLocation, master: Master = None, as_json: AsJson = False) -> None:
     """Merge the files of each day before today (UTC). Queries may run meanwhile; old files stay for an hour."""
     from ..history.merge import merge
+    from ..history.opening import open_to_write
 
+    open_to_write(table)  # reports a wrong table before Spark starts, which takes seconds
     with session("callboard history merge", master) as spark:
         result = merge(spark, table)
     if as_json:
@@ -163,7 +164,7 @@ def show_as_of(
     master: Master = None,
 ) -> None:
     """Show the offsets of a group, or of all groups, as they were at a time, with the owners of the partitions."""
-    from ..history.remote import open_table
+    from ..history.opening import open_table
     from ..history.states import as_of
 
     check_output(output, as_json, as_csv, safe_csv)
@@ -191,7 +192,7 @@ def show_diff(
     master: Master = None,
 ) -> None:
     """Show the offsets that differ between two times."""
-    from ..history.remote import open_table
+    from ..history.opening import open_table
     from ..history.states import diff
 
     check_output(output, as_json, as_csv, safe_csv)
@@ -208,7 +209,7 @@ def show_diff(
 
 @app.command("restore", short_help="Restore a group's earlier offsets.")
 def restore_offsets(
-    table: TablePath,
+    table: TableLocation,
     group: Annotated[str, typer.Option("--group", metavar="GROUP", help="The group to restore.")],
     at: Annotated[str, typer.Option("--at", metavar="ISO|7d", help="The time of the offsets, or an age.")],
     to_group: Annotated[
@@ -226,11 +227,11 @@ def restore_offsets(
     """Write a group's offsets as they were at a time, through a running server."""
     from ...runtime.client.cluster import Cluster, OffsetAndMetadata
     from ..history.changes import RESTORE
+    from ..history.opening import open_to_write
     from ..history.restore import check_no_members, describe_group, plan_restore
     from ..history.states import as_of
-    from ..history.table import HistoryTable
 
-    time, history_table, target = parse_time("--at", at, datetime.now(UTC)), HistoryTable.open(table), to_group or group
+    time, history_table, target = parse_time("--at", at, datetime.now(UTC)), open_to_write(table), to_group or group
     address = parse_address("--bootstrap-server", bootstrap_server, lowest_port=1)
     with Cluster(address, timeout) as cluster:  # before Spark starts, which takes seconds
         if fence or dry_run:
@@ -257,7 +258,7 @@ def restore_offsets(
 
 @app.command("undo", short_help="Undo a restore.")
 def undo_change(
-    table: TablePath,
+    table: TableLocation,
     change_id: Annotated[str | None, typer.Option("--id", help="The change.  [default: the last restore]")] = None,
     reason: Reason = "",
     bootstrap_server: Bootstrap = DEFAULT_SERVER,
@@ -270,10 +271,10 @@ def undo_change(
     """Undo a restore: give its group the offsets that it had before."""
     from ...runtime.client.cluster import Cluster
     from ..history.changes import UNDO, read_changes
+    from ..history.opening import open_to_write
     from ..history.restore import check_no_members, find_change_to_undo, plan_undo
-    from ..history.table import HistoryTable
 
-    history_table = HistoryTable.open(table)
+    history_table = open_to_write(table)
     address = parse_address("--bootstrap-server", bootstrap_server, lowest_port=1)
     old = find_change_to_undo(read_changes(history_table), change_id)
     change = new_change(UNDO, old.group, old.group, old.as_of, reason, str(address))._replace(of=old.change_id)
@@ -328,7 +329,7 @@ def summary_line(table: HistoryTable, change: Change, is_made: bool) -> str:
         return f"group '{change.group}' already has these offsets"
     if not is_made:
         return f"dry run: group '{change.group}': {counts}"
-    undo = ("--table", str(table.path), "--id", change.change_id, "--bootstrap-server", change.server)
+    undo = ("--table", table.name, "--id", change.change_id, "--bootstrap-server", change.server)
     return f"group '{change.group}': {counts}, and verified; to undo this: callboard history undo {join(undo)}"
 
 

@@ -38,7 +38,9 @@ QuestionFunction = Callable[..., "DataFrame"]
 DataOption = Annotated[
     Path | None, typer.Option("--data", metavar="DIR", help="A data folder, Callboard's or Kafka's.")
 ]
-TableOption = Annotated[Path | None, typer.Option("--table", metavar="TABLE", help="A table made by history keep.")]
+TableOption = Annotated[
+    str | None, typer.Option("--table", metavar="TABLE", help="The folder or URL of a table made by history keep.")
+]
 SinceOption = Annotated[str | None, typer.Option(metavar="ISO|7d", help="Only records of this time or later.")]
 NowOption = Annotated[
     str | None, typer.Option(metavar="ISO", help="Use this time as the current time.  [default: now]")
@@ -171,7 +173,7 @@ class QueryInput(NamedTuple):
     """The sources of the records, the time range, and the time that counts as now."""
 
     data: Path | None
-    history: Path | None
+    history: str | None
     since: datetime | None
     until: datetime | None
     now: datetime
@@ -182,14 +184,14 @@ class QueryInput(NamedTuple):
         return records(spark, self.data, self.history, self.since, self.until)
 
 
-def parse_query_input(data: Path | None, history: Path | None, since: str | None, now: str | None) -> QueryInput:
+def parse_query_input(data: Path | None, history: str | None, since: str | None, now: str | None) -> QueryInput:
     """Check the options before Spark starts, which takes seconds. Raises StartError."""
     if data is None and history is None:
         raise StartError("found no source, expected --data DIR, --table TABLE, or both")
     from ...runtime.disk.disk import Disk
     from ...runtime.log.manifest import log_files
     from ..analysis.sources import log_partitions
-    from ..history.table import HistoryTable
+    from ..history.opening import open_table
 
     clock = datetime.now(UTC)
     time = clock if now is None else parse_time("--now", now, clock)
@@ -197,7 +199,7 @@ def parse_query_input(data: Path | None, history: Path | None, since: str | None
         for folder in log_partitions(data).values():
             log_files(Disk(), folder)  # raises for a log that was compacted by a newer version
     if history is not None:
-        HistoryTable.open(history)
+        open_table(history)
     first = None if since is None else parse_time("--since", since, time)
     return QueryInput(data, history, first, None if now is None else time, time)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,7 +14,9 @@ from ..session import is_spark_error, short_message
 FAILED_EXIT_CODE = 1
 DAMAGED_EXIT_CODE = 3
 
-TablePath = Annotated[Path, typer.Option("--table", metavar="TABLE", help="A table made by history keep.")]
+TableLocation = Annotated[
+    str, typer.Option("--table", metavar="TABLE", help="The folder or URL of a table made by history keep.")
+]
 Master = Annotated[
     str | None, typer.Option(metavar="URL", help="Spark's master URL.  [default: all cores of this machine]")
 ]

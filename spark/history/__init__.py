@@ -5,7 +5,12 @@
 - merge.py: merges the files of a day and log partition.
 - snapshot.py: what is left of the records at the end of a day.
 - states.py: all offsets and their owners at a point in time, and the differences between two points.
-- remote.py: a copy of a table in an object store, for queries.
+- opening.py: opens and creates tables, in folders and at URLs.
+- files_table.py: a table at a URL, and how it is written to without a lock.
+- creating.py: the operation that this relies on.
+- write_files.py: writes the files of such a table; unnamed.py: removes those that no commit names.
+- remote.py: reads a table at a URL, also a copy of one that was made in a folder.
+- ranges.py: the offsets that a run copies, and their rows.
 - restore.py: writes earlier offsets back through a running coordinator, and undoes that.
 - changes.py: the journal of restores: the changes, their user and their reason.
 """
@@ -18,8 +23,19 @@ require_extra()
 
 from .keep import KeepResult, keep  # noqa: E402
 from .merge import MergeResult, merge  # noqa: E402
+from .opening import open_table  # noqa: E402
 from .snapshot import take_snapshot  # noqa: E402
 from .states import as_of, diff  # noqa: E402
 from .table import HistoryTable  # noqa: E402
 
-__all__ = ["HistoryTable", "KeepResult", "MergeResult", "as_of", "diff", "keep", "merge", "take_snapshot"]
+__all__ = [
+    "HistoryTable",
+    "KeepResult",
+    "MergeResult",
+    "as_of",
+    "diff",
+    "keep",
+    "merge",
+    "open_table",
+    "take_snapshot",
+]

@@ -1,7 +1,8 @@
 """The journal of restores from a table: user, time, reason, changed offsets, and the offsets before.
 
-It is a file of JSON lines in the table's folder. The first line of a change is durable before any offset is changed, so
-that every change can be undone, even an interrupted one. A second line records the result.
+It is a file of JSON lines in the table's folder; at a URL each line is a file. The first line of a change is durable
+before any offset is changed, so that every change can be undone, even an interrupted one. A second line records the
+result.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from typing import Any, NamedTuple
 
 from ...runtime.client.cluster import OffsetAndMetadata, TopicPartition
 from ...runtime.common.errors import StartError
-from ...runtime.disk.disk import write_all
+from ...runtime.disk.disk import read_file, write_all
 from ...runtime.disk.modes import disk_like
+from .files_table import FilesTable
 from .table import FOLDER, HistoryTable
 
 FILE_NAME = "changes.jsonl"
@@ -71,12 +73,12 @@ def record_start(table: HistoryTable, change: Change) -> None:
         for offset in change.offsets
     ]
     fields = {name: value for name, value in change._asdict().items() if name != "ended"}
-    _append(changes_path(table), {**fields, "offsets": offsets})
+    _append(table, {**fields, "offsets": offsets})
 
 
 def record_end(table: HistoryTable, change_id: str, result: str) -> None:
     """Record the result of a change. Raises OSError."""
-    _append(changes_path(table), {"change_id": change_id, "ended": result})
+    _append(table, {"change_id": change_id, "ended": result})
 
 
 def read_changes(table: HistoryTable) -> dict[str, Change]:
@@ -84,14 +86,13 @@ def read_changes(table: HistoryTable) -> dict[str, Change]:
 
     A torn last line is ignored: its change was not started.
     """
-    path, changes = changes_path(table), dict[str, Change]()
-    lines = path.read_bytes().split(b"\n") if path.exists() else [b""]
-    for number, line in enumerate(lines[:-1], start=1):
+    changes: dict[str, Change] = {}
+    for number, line in enumerate(_read_lines(table), start=1):
         try:
             _apply_line(changes, json.loads(line))
         except (ValueError, KeyError, TypeError) as error:
             raise StartError(
-                f"{path}: line {number} is not a change ({error!r}); restore a copy of this file"
+                f"{changes_path(table)}: line {number} is not a change ({error!r}); restore a copy of this file"
             ) from None
     return changes
 
@@ -120,9 +121,36 @@ def _offset(fields: dict[str, Any] | None) -> OffsetAndMetadata | None:
     return None if fields is None else OffsetAndMetadata(**fields)
 
 
-def _append(path: Path, fields: Mapping[str, Any]) -> None:
+def _read_lines(table: HistoryTable) -> list[bytes]:
+    if isinstance(table, FilesTable):
+        disk, folder = table.location.disk, _lines_folder(table)
+        return [read_file(disk, folder / name) for name in disk.names(folder) if not name.startswith(".")]
+    path = changes_path(table)
+    return path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+
+
+def _append(table: HistoryTable, fields: Mapping[str, Any]) -> None:
+    line = json.dumps(fields, ensure_ascii=False).encode() + b"\n"
+    if isinstance(table, FilesTable):
+        _append_file(table, line)
+    else:
+        _append_line(changes_path(table), line)
+
+
+def _append_file(table: FilesTable, line: bytes) -> None:
+    """Create the file with the next number that is free."""
+    number = len(table.location.disk.names(_lines_folder(table)))
+    while not table.location.create(_lines_folder(table) / f"{number:020d}.json", line):
+        number += 1
+
+
+def _lines_folder(table: FilesTable) -> Path:
+    return changes_path(table).with_suffix("")
+
+
+def _append_line(path: Path, line: bytes) -> None:
     """Append one line durably. A torn last line, left by a crash, is removed first."""
-    disk, line = disk_like(path.parent), json.dumps(fields, ensure_ascii=False).encode() + b"\n"
+    disk = disk_like(path.parent)
     fd = disk.open(path, os.O_RDWR | os.O_CREAT)
     try:
         end = disk.size(fd)

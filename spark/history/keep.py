@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import uuid4
 
 import pyarrow as pa
@@ -33,46 +33,28 @@ from ...runtime.log.manifest import LogFile, log_files
 from ...runtime.log.reading.damage_scan import scan_past_damage
 from ...runtime.log.reading.partition_reader import partition_folders
 from ...runtime.log.recovery.missing import missing_files
-from ..columns import ALL_COLUMNS, spark_schema
-from ..options import Options
-from ..scan import PartitionScan
+from ..files import is_url
 from ..session import short_message
-from ..tasks import TASK_BYTES, distribute, freeze_gc_once
+from .files_table import FilesTable
+from .opening import create_table, open_to_write, table_exists, table_name
+from .ranges import TABLE_SCHEMA, KeepRange, ValidRange, rows_of, run_tasks
 from .table import (
-    DAY,
-    FOLDER,
-    FROM_OFFSET,
-    INFO_NAME,
     PARTITION_COLUMNS,
     PLAIN_FORMATS,
     HistoryProgress,
     HistoryTable,
     TableInfo,
+    file_day,
     parse_day,
-    refuse_url,
 )
-
-HISTORY_KINDS = frozenset({"offset", "group", "consumer", "marker", "unknown", "damage"})
-"""The kinds of rows in a table. ``damage`` is a record that cannot be decoded although its checksum is right."""
+from .write_files import write_ranges
 
 _CHECK_COLUMNS = {"log_partition": "int", "end": "bigint", "records": "bigint", "problem": "string"}
 _CHECK_ARROW_SCHEMA = pa.schema(
     [("log_partition", pa.int32()), ("end", pa.int64()), ("records", pa.int64()), ("problem", pa.string())]
 )
 
-TABLE_SCHEMA = f"{spark_schema(list(ALL_COLUMNS))}, {DAY} date, {FROM_OFFSET} bigint"
-
 ReportProgress = Callable[[str], None]
-
-
-class KeepRange(NamedTuple):
-    """Offsets from ``first`` up to ``end`` of one log partition, in files of ``size`` bytes."""
-
-    log_partition: int
-    folder: Path
-    first: int
-    end: int
-    size: int
 
 
 class RangeCheck(NamedTuple):
@@ -82,13 +64,6 @@ class RangeCheck(NamedTuple):
     end: int
     records: int
     problem: str | None
-
-
-class ValidRange(NamedTuple):
-    """A range without damage, and its number of records."""
-
-    range: KeepRange
-    records: int
 
 
 class KeepResult(NamedTuple):
@@ -117,16 +92,17 @@ def keep(
 ) -> KeepResult:
     """Copy the records in closed segments of ``data`` that are not in ``table`` yet. Creates the table if needed.
 
-    From then on compaction does not go beyond the end of the history. Raises StartError if the folder or the table is
-    not as expected, OSError if the disk fails, and a Spark error if the format cannot be written.
+    ``table``: a folder, or a URL. From then on compaction does not go beyond the end of the history. Raises StartError
+    if the folder or the table is not as expected, OSError if the disk fails, and a Spark error if the format cannot be
+    written.
     """
     started_s, data = time.perf_counter(), Path(data).absolute()
     disk = disk or disk_like(data)
     folders = log_partition_folders(data)
-    check_table(data, Path(table), disk)
-    if format not in PLAIN_FORMATS and not (Path(table) / FOLDER / INFO_NAME).exists():
+    check_table(data, table, disk)
+    if format not in PLAIN_FORMATS and not is_url(str(table)) and not table_exists(table):
         check_format(spark, Path(table).absolute(), format)
-    history_table = _open_or_create_table(disk, data, Path(table), format, clock_ms())
+    history_table = _open_or_create_table(disk, data, table, format, clock_ms())
     with history_table.exclusive_writer():
         progress = history_table.progress()
         history_table.remove_leftovers(progress)
@@ -141,19 +117,18 @@ def keep(
         records = sum(valid_range.records for valid_range in valid)
         if valid:
             report_progress(f"writing {records:,} records of {len(valid)} log partitions")
-            _write_and_verify(spark, history_table, valid)
-            progress = _next_progress(disk, progress, valid, clock_ms())
-            progress = without_changed_snapshots(history_table, progress, valid)
+            files = _write_and_verify(spark, history_table, valid)
+            progress = _next_progress(disk, progress, valid, clock_ms())._replace(files=(*progress.files, *files))
+            days = map(file_day, files) if isinstance(history_table, FilesTable) else days_written(history_table, valid)
+            progress = without_changed_snapshots(progress, days)
             history_table.commit(progress, [_commit_entry(valid_range) for valid_range in valid])
-        write_history_mark(
-            disk, data, HistoryMark(str(history_table.path), history_table.info.table_id, progress.taken_to)
-        )
+        write_history_mark(disk, data, HistoryMark(history_table.name, history_table.info.table_id, progress.taken_to))
     problems += [check.problem for check in checks if check.problem]
     missing = sum(keep_range.end - keep_range.first for keep_range, _ in valid) - records
     return KeepResult(len(valid), records, progress.number, tuple(problems), time.perf_counter() - started_s, missing)
 
 
-def nothing_new(data: Path, path: Path, disk: Disk | None = None) -> KeepResult | None:
+def nothing_new(data: Path, location: str | Path, disk: Disk | None = None) -> KeepResult | None:
     """The result of ``keep`` if the table has all records of closed segments; None if there is work for Spark.
 
     The arguments are valid, see ``log_partition_folders`` and ``check_table``. Raises StartError for a table that
@@ -161,9 +136,9 @@ def nothing_new(data: Path, path: Path, disk: Disk | None = None) -> KeepResult 
     """
     started_s, disk = time.perf_counter(), disk or disk_like(data)
     mark = read_history_mark(disk, data)
-    if mark is None or not (path / FOLDER / INFO_NAME).exists():
+    if mark is None or not table_exists(location):
         return None
-    table = HistoryTable.open(path, disk)
+    table = open_to_write(location, disk)
     with table.exclusive_writer():
         progress = table.progress()
         ranges, problems = _new_ranges(disk, log_partition_folders(data), progress)
@@ -181,19 +156,18 @@ def log_partition_folders(data: Path) -> dict[int, Path]:
     return partition_folders(data)
 
 
-def check_table(data: Path, path: Path, disk: Disk) -> None:
+def check_table(data: Path, location: str | Path, disk: Disk) -> None:
     """Raise StartError if the history of this data folder cannot be written to this table."""
-    refuse_url(path)
     mark = read_history_mark(disk, data)
-    if not (path / FOLDER / INFO_NAME).exists():
-        if mark is not None and path.absolute() != Path(mark.table):
+    if not table_exists(location):
+        if mark is not None and table_name(location) != mark.table:
             raise StartError(_other_table_text(data, mark))
         return
-    table, cluster_id = HistoryTable.open(path, disk), _cluster_id(disk, data)
+    table, cluster_id = open_to_write(location, disk), _cluster_id(disk, data)
     if table.info.cluster_id != cluster_id:
         raise StartError(
-            f"{path}: found the history of cluster {table.info.cluster_id}, expected that of {cluster_id}, the cluster"
-            f" of {data}; choose another table"
+            f"{table.name}: found the history of cluster {table.info.cluster_id}, expected that of {cluster_id}, the"
+            f" cluster of {data}; choose another table"
         )
     if mark is not None and mark.table_id != table.info.table_id:
         raise StartError(_other_table_text(data, mark))
@@ -215,10 +189,10 @@ def check_format(spark: SparkSession, path: Path, format: str) -> None:
         shutil.rmtree(trial, ignore_errors=True)
 
 
-def _open_or_create_table(disk: Disk, data: Path, path: Path, format: str, now_ms: int) -> HistoryTable:
-    if read_history_mark(disk, data) is None and not (path / FOLDER / INFO_NAME).exists():
-        return HistoryTable.create(path, TableInfo(str(uuid4()), _cluster_id(disk, data), format, now_ms), disk)
-    return HistoryTable.open(path, disk)
+def _open_or_create_table(disk: Disk, data: Path, table: str | Path, format: str, now_ms: int) -> HistoryTable:
+    if read_history_mark(disk, data) is None and not table_exists(table):
+        return create_table(table, TableInfo(str(uuid4()), _cluster_id(disk, data), format, now_ms), disk)
+    return open_to_write(table, disk)
 
 
 def _cluster_id(disk: Disk, data: Path) -> str:
@@ -237,7 +211,7 @@ def _block_compaction(
     Waits for running compactions even if the mark exists: the run that wrote it may have been killed before it waited.
     """
     if read_history_mark(disk, data) is None:
-        write_history_mark(disk, data, HistoryMark(str(table.path), table.info.table_id, progress.taken_to))
+        write_history_mark(disk, data, HistoryMark(table.name, table.info.table_id, progress.taken_to))
     wait_for_compactions(disk, folders.values())
 
 
@@ -280,7 +254,7 @@ def _check_ranges(
         yield pa.RecordBatch.from_pylist(rows, schema=_CHECK_ARROW_SCHEMA)
 
     schema = ", ".join(f"{name} {kind}" for name, kind in _CHECK_COLUMNS.items())
-    checks = {row[0]: RangeCheck(*row) for row in _run_tasks(spark, ranges, check_task, schema).collect()}
+    checks = {row[0]: RangeCheck(*row) for row in run_tasks(spark, ranges, check_task, schema).collect()}
     return [checks[keep_range.log_partition] for keep_range in ranges]
 
 
@@ -309,47 +283,50 @@ def check_range(keep_range: KeepRange) -> RangeCheck:
 # Write ---------------------------------------------------------------------------------------------------------------
 
 
-def _write_and_verify(spark: SparkSession, table: HistoryTable, valid: Sequence[ValidRange]) -> None:
-    """Write the rows, sync them, and verify that each record is there exactly once. Raises OSError if not."""
+def _write_and_verify(spark: SparkSession, table: HistoryTable, valid: Sequence[ValidRange]) -> tuple[str, ...]:
+    """Write the rows durably, and verify that each record is there exactly once. Raises OSError if not.
+
+    Returns the files, by their paths in the table, if the table's commits name them.
+    """
     non_empty = [valid_range for valid_range in valid if valid_range.records]
+    files: tuple[str, ...] = ()
     if not non_empty:
-        return
-    files_before = table.files()
-    write_rows(spark, table, [keep_range for keep_range, _ in non_empty])
-    table.make_durable(files_before)
-    counts = table.count_rows(spark, {keep_range.log_partition: keep_range.first for keep_range, _ in non_empty})
+        return files
+    keep_ranges = [keep_range for keep_range, _ in non_empty]
+    if isinstance(table, FilesTable):
+        files, counts = write_ranges(spark, table, keep_ranges)
+    else:
+        counts = _write_folders(spark, table, keep_ranges)
     for keep_range, records in non_empty:
         if (written := counts.get(keep_range.log_partition, (0, 0))) != (records, records):
             raise OSError(
-                f"{table.path}: found {written[0]} records of {keep_range.folder} at {written[1]} offsets, expected"
+                f"{table.name}: found {written[0]} records of {keep_range.folder} at {written[1]} offsets, expected"
                 f" {records}; nothing was committed and nothing is lost: check the disk and Spark's log, and run it"
                 " again"
             )
+    return files
+
+
+def _write_folders(spark: SparkSession, table: HistoryTable, ranges: Sequence[KeepRange]) -> dict[int, tuple[int, int]]:
+    files_before = table.files()
+    write_rows(spark, table, ranges)
+    table.make_durable(files_before)
+    return table.count_rows(spark, {keep_range.log_partition: keep_range.first for keep_range in ranges})
 
 
 def write_rows(spark: SparkSession, table: HistoryTable, ranges: Sequence[KeepRange]) -> None:
     """Write the rows of ranges, replacing any rows with the same first offsets."""
-    options = Options("", kinds=HISTORY_KINDS, is_permissive=True)
 
     def read_task(tasks: list[list[KeepRange]], index: int) -> Iterator[pa.RecordBatch]:
         for keep_range in tasks[index]:
-            scan = PartitionScan(Disk(), keep_range.folder, keep_range.log_partition, options)
-            for batch in scan.between(keep_range.first, keep_range.end, None, report_gap=False):
-                yield _with_table_columns(batch, keep_range.first)
+            yield from rows_of(keep_range)
 
-    _save(_run_tasks(spark, ranges, read_task, TABLE_SCHEMA), table.info.format, table.path)
+    _save(run_tasks(spark, ranges, read_task, TABLE_SCHEMA), table.info.format, table.path)
 
 
 def _save(frame: DataFrame, format: str, path: Path) -> None:
     writer = frame.write.format(format).mode("overwrite").option("partitionOverwriteMode", "dynamic")
     writer.partitionBy(*PARTITION_COLUMNS).save(str(path))
-
-
-def _with_table_columns(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
-    """Add the day, in UTC, and the first offset of the range."""
-    days = batch.column("timestamp").cast(pa.timestamp("us")).cast(pa.date32(), safe=False)
-    firsts = pa.repeat(pa.scalar(first, pa.int64()), batch.num_rows)
-    return pa.RecordBatch.from_arrays([*batch.columns, days, firsts], names=[*batch.schema.names, DAY, FROM_OFFSET])
 
 
 def _next_progress(disk: Disk, progress: HistoryProgress, valid: Sequence[ValidRange], now_ms: int) -> HistoryProgress:
@@ -360,12 +337,14 @@ def _next_progress(disk: Disk, progress: HistoryProgress, valid: Sequence[ValidR
     )
 
 
-def without_changed_snapshots(
-    table: HistoryTable, progress: HistoryProgress, valid: Sequence[ValidRange]
-) -> HistoryProgress:
-    """Without the snapshots of days that got records, or later ones: a clock went back. Without all for no day."""
+def days_written(table: HistoryTable, valid: Sequence[ValidRange]) -> list[date | None]:
+    """The days of the folders that a run has written."""
     firsts = {keep_range.log_partition: keep_range.first for keep_range, _ in valid}
-    days = [parse_day(day) for day, number, first in table.row_folders() if firsts.get(number) == first]
+    return [parse_day(day) for day, number, first in table.row_folders() if firsts.get(number) == first]
+
+
+def without_changed_snapshots(progress: HistoryProgress, days: Iterable[date | None]) -> HistoryProgress:
+    """Without the snapshots of days that got records, or later ones: a clock went back. Without all for no day."""
     first_day = min((day or date.min for day in days), default=date.max)
     unchanged = (snapshot for snapshot in progress.snapshots if date.fromisoformat(snapshot.day) < first_day)
     return progress._replace(snapshots=tuple(unchanged))
@@ -381,24 +360,3 @@ def _complete_since_ms(disk: Disk, progress: HistoryProgress, valid: Sequence[Va
 def _commit_entry(valid: ValidRange) -> dict[str, int]:
     number, _, first, end, _ = valid.range
     return {"log_partition": number, "first": first, "end": end, "records": valid.records}
-
-
-def _run_tasks(
-    spark: SparkSession,
-    ranges: Sequence[KeepRange],
-    run_task: Callable[[list[list[KeepRange]], int], Iterator[pa.RecordBatch]],
-    schema: str,
-) -> DataFrame:
-    """Distribute ranges over tasks of about the same size; ``run_task(tasks, index)`` gives the batches of one task."""
-    sizes = {keep_range: keep_range.size for keep_range in ranges}
-    tasks: list[list[KeepRange]] = distribute(sizes, -(-sum(sizes.values()) // TASK_BYTES))
-
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        freeze_gc_once()
-        for batch in batches:
-            for index in batch.column(0).to_pylist():
-                yield from run_task(tasks, index)
-
-    indexes: Any = spark.range(0, len(tasks), numPartitions=len(tasks))
-    frame: DataFrame = indexes.mapInArrow(run, schema)
-    return frame

@@ -3,7 +3,7 @@
 A merge writes the rows of a day and log partition to one new folder, and then commits: from that moment
 ``HistoryTable.rows`` reads the new folder and not the old ones. The old ones stay for ``GRACE_MS``, for queries that
 have begun, and are removed by a later merge. A merge that is killed before its commit leaves only a folder that nobody
-reads, and that the next writer removes.
+reads, and that the next writer removes. At a URL the same is done with the files that commits name.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from pyspark.sql import functions as F
 from ...runtime.common.errors import StartError
 from ...runtime.disk.disk import Disk
 from ...runtime.engine.clock import wall_clock_ms
+from .files_table import FilesTable, rows_of_files
+from .opening import open_to_write
+from .remote import file_of_rows
 from .table import (
     DAY,
     FROM_OFFSET,
@@ -29,19 +32,28 @@ from .table import (
     PLAIN_FORMATS,
     HistoryProgress,
     HistoryTable,
+    ReplacedFile,
     ReplacedFolder,
     parse_day,
 )
+from .unnamed import GRACE, remove_unnamed
+from .write_files import merge_files
 
-GRACE_MS = 3_600_000
+GRACE_MS = int(GRACE.total_seconds() * 1000)
 """How long replaced folders stay for queries that have begun."""
 
 FOLDERS_MIN = 2
-"""A day of a log partition with fewer folders is left as it is."""
+"""A day of a log partition with fewer folders, or files at a URL, is left as it is."""
+
+Counts = dict[int, tuple[int, int]]
+"""The records and the distinct offsets of log partitions."""
 
 
 class MergeResult(NamedTuple):
-    """``replaced``: folders whose rows are in ``merged`` new ones now. ``removed``: folders of earlier merges."""
+    """``replaced``: folders whose rows are in ``merged`` new ones now. ``removed``: folders of earlier merges.
+
+    At a URL they are files.
+    """
 
     replaced: int
     merged: int
@@ -64,7 +76,9 @@ def merge(
     Raises StartError for a table that is not there, is being written to, or has a format that Spark must merge with its
     own commands, and OSError if the rows that were written are not those that were read.
     """
-    history_table = HistoryTable.open(table, disk)
+    history_table = open_to_write(table, disk)
+    if isinstance(history_table, FilesTable):
+        return _merge_files(spark, history_table, clock_ms())
     if history_table.info.format not in PLAIN_FORMATS:
         raise StartError(
             f"{history_table.path}: its format is {history_table.info.format}, expected one of"
@@ -82,6 +96,40 @@ def merge(
         replaced = [ReplacedFolder(*part, first, now_ms) for part, firsts in due.items() for first in firsts]
         history_table.commit(progress._replace(number=number, at_ms=now_ms, replaced=(*kept, *replaced)), [])
     return MergeResult(len(replaced), len(due), records, removed)
+
+
+def _merge_files(spark: SparkSession, table: FilesTable, now_ms: int) -> MergeResult:
+    with table.exclusive_writer():
+        progress, today = table.progress(), datetime.fromtimestamp(now_ms / 1000, UTC).date()
+        slices: dict[tuple[str, int], list[str]] = {}
+        for path in progress.files:
+            file = file_of_rows(path)
+            if (file.day or today) < today:
+                slices.setdefault((str(file.day), file.log_partition), []).append(path)
+        due = {part: paths for part, paths in slices.items() if len(paths) >= FOLDERS_MIN}
+        kept = [replaced for replaced in progress.replaced_files if now_ms - replaced.at_ms < GRACE_MS]
+        removed = [replaced.path for replaced in progress.replaced_files if replaced not in kept]
+        merged, records = _write_files(spark, table, due) if due else ((), 0)
+        replaced = [path for paths in due.values() for path in paths]
+        if due or removed:
+            files = (*(path for path in progress.files if path not in set(replaced)), *merged)
+            waiting = (*kept, *(ReplacedFile(path, now_ms) for path in replaced))
+            number = progress.number + 1
+            table.commit(progress._replace(number=number, at_ms=now_ms, files=files, replaced_files=waiting), [])
+        for path in table.location.absolute(removed):
+            table.location.remove(path)
+        remove_unnamed(table)
+    return MergeResult(len(replaced), len(due), records, len(removed))
+
+
+def _write_files(
+    spark: SparkSession, table: FilesTable, due: Mapping[tuple[str, int], list[str]]
+) -> tuple[tuple[str, ...], int]:
+    """The merged files and their number of records. Raises OSError if the rows are not those of the old files."""
+    expected = _counts(rows_of_files(spark, table, [path for paths in due.values() for path in paths]))
+    files, written = merge_files(spark, table, due)
+    _check_written(table, written, expected)
+    return files, sum(records for records, _ in written.values())
 
 
 def _remove_replaced(table: HistoryTable, progress: HistoryProgress, now_ms: int) -> tuple[list[ReplacedFolder], int]:
@@ -119,15 +167,19 @@ def _write(spark: SparkSession, table: HistoryTable, due: Mapping[_Slice, list[i
     writer.mode("append").partitionBy(*PARTITION_COLUMNS).save(str(table.path))
     table.make_durable(files_before)
     written = table.count_rows(spark, dict.fromkeys(expected, -number))
-    if written != expected:
-        raise OSError(
-            f"{table.path}: the merged folders have {written} records and offsets by log partition, expected"
-            f" {expected}; nothing was committed and nothing is lost: check the disk and Spark's log"
-        )
+    _check_written(table, written, expected)
     return sum(records for records, _ in expected.values())
 
 
-def _counts(rows: DataFrame) -> dict[int, tuple[int, int]]:
+def _check_written(table: HistoryTable, written: Counts, expected: Counts) -> None:
+    if written != expected:
+        raise OSError(
+            f"{table.name}: the merged rows are {written} records and offsets by log partition, expected {expected};"
+            " nothing was committed and nothing is lost: check the disk and Spark's log"
+        )
+
+
+def _counts(rows: DataFrame) -> Counts:
     """For each log partition the number of records, and of distinct offsets."""
     counted = rows.groupBy(LOG_PARTITION).agg(F.count("log_offset"), F.count_distinct("log_offset")).collect()
     return {number: (records, distinct) for number, records, distinct in counted}

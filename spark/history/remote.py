@@ -1,12 +1,12 @@
-"""A history's table at a URL: a copy of it in an object store, for queries.
+"""Reads a history's table at a URL: a copy of a folder, or one that was made there (files_table.py).
 
-Spark reads such a table through pyarrow or fsspec in its Python workers, so the session needs no jars. Nothing writes
-to it: the writer's lock and durable replacement need a local or shared folder.
+Spark reads such a table through pyarrow or fsspec in its Python workers, so the session needs no jars.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,25 +14,19 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from ...runtime.cluster.engines import without_password
 from ...runtime.common.errors import StartError
 from ..columns import ALL_COLUMNS, arrow_schema, spark_schema
-from ..files import RemoteDisk, filesystem_of, is_url
+from ..files import RemoteDisk, filesystem_of
 from ..tasks import freeze_gc_once
-from .table import DAY, FROM_OFFSET, LOG_PARTITION, PLAIN_SCHEMA, HistoryTable, Snapshot, parse_day, read_info
+from .creating import Create, creator_of
+from .table import DAY, FROM_OFFSET, LOG_PARTITION, PLAIN_SCHEMA, HistoryTable, Snapshot, TableInfo, parse_day
 
-FORMAT = "parquet"
 FILES_PER_TASK = 16
 
-_SNAPSHOT_SCHEMA = arrow_schema(list(ALL_COLUMNS)).append(pa.field(DAY, pa.date32()))
-_FILE_SCHEMA = arrow_schema([name for name in ALL_COLUMNS if name != LOG_PARTITION])
+SNAPSHOT_SCHEMA = arrow_schema(list(ALL_COLUMNS)).append(pa.field(DAY, pa.date32()))
+FILE_SCHEMA = arrow_schema([name for name in ALL_COLUMNS if name != LOG_PARTITION])
 """The columns of a file with rows; the others are names of its folders."""
-
-
-def open_table(table: HistoryTable | str | Path) -> HistoryTable:
-    """The table in a folder or at a URL. Raises StartError if there is none, or one that cannot be read."""
-    if isinstance(table, HistoryTable):
-        return table
-    return RemoteTable.at(str(table)) if is_url(str(table)) else HistoryTable.open(table)
 
 
 class FileOfRows(NamedTuple):
@@ -44,38 +38,63 @@ class FileOfRows(NamedTuple):
     from_offset: int
 
 
-class RemoteTable(HistoryTable):
-    """A table that is only read."""
+class TableUrl:
+    """Where a table is. Raises StartError for a URL that neither pyarrow nor fsspec can open.
+
+    ``shown``: the URL without a password.
+    """
 
     def __init__(self, url: str) -> None:
-        filesystem, inside = filesystem_of(url)
-        self._remote_disk = RemoteDisk(filesystem)
-        self._url = url
-        path = Path(inside)
-        super().__init__(path, read_info(path, self._remote_disk, url), self._remote_disk)
-
-    @classmethod
-    def at(cls, url: str) -> RemoteTable:
-        """Raises StartError if there is no table at the URL, or one whose files are not Parquet."""
         try:
-            table = cls(url)
+            self.filesystem, inside = filesystem_of(url)
         except ValueError as error:
             raise StartError(str(error)) from None
-        if table.info.format != FORMAT:
-            raise StartError(
-                f"{url}: found a table in the format {table.info.format}, expected {FORMAT}; read others in a local or"
-                " shared folder"
-            )
-        return table
+        self.url = url
+        self.shown = without_password(url)
+        self.path = Path(inside)
+        self.disk = RemoteDisk(self.filesystem)
+        self._creator: Create | None = None
+
+    def absolute(self, paths: Iterable[str]) -> list[str]:
+        """Paths in the table as paths in the file system."""
+        return [f"{self.path}/{path}" for path in paths]
+
+    def create(self, path: Path, data: bytes) -> bool:
+        """Create a file, in one step. False if there is one. Raises StartError if the file system cannot do it."""
+        self._creator = self._creator or creator_of(self.url, self.filesystem)
+        return self._creator(str(path), data)
+
+    def list_all(self) -> list[Any]:
+        """pyarrow's FileInfo of all files."""
+        from pyarrow.fs import FileSelector, FileType
+
+        infos = self.filesystem.get_file_info(FileSelector(str(self.path), recursive=True, allow_not_found=True))
+        return [info for info in infos if info.type == FileType.File]
+
+    def remove(self, path: str) -> None:
+        """Remove a file, if it is there."""
+        with suppress(FileNotFoundError):
+            self.filesystem.delete_file(path)
+
+
+class RemoteTable(HistoryTable):
+    """A copy of a table that was made in a folder. It is only read."""
+
+    def __init__(self, location: TableUrl, info: TableInfo) -> None:
+        super().__init__(location.path, info, location.disk)
+        self.location = location
+        self._remote_disk = location.disk
+
+    @property
+    def name(self) -> str:
+        return self.location.shown
 
     def days(self) -> list[str]:
         prefix = f"{DAY}="
         return [name.removeprefix(prefix) for name in self._remote_disk.names(self.path) if name.startswith(prefix)]
 
     def snapshot_rows(self, spark: SparkSession, snapshot: Snapshot) -> DataFrame:
-        files = self._remote_disk.files(self.snapshot_path(snapshot))
-        schema = f"{spark_schema(list(ALL_COLUMNS))}, {DAY} date"
-        return read_files(spark, self._url, files, _SNAPSHOT_SCHEMA, schema, lambda path, rows: rows)
+        return read_snapshot(spark, self.location.url, self._remote_disk.files(self.snapshot_path(snapshot)))
 
     def _read_all(self, spark: SparkSession) -> DataFrame:
         return self._read_days(spark, self.days())
@@ -85,12 +104,23 @@ class RemoteTable(HistoryTable):
 
     def _read_days(self, spark: SparkSession, days: Sequence[str]) -> DataFrame:
         paths = (path for day in days for path in self._remote_disk.files(self.path / f"{DAY}={day}"))
-        files = {file.path: file for file in map(file_of_rows, paths)}
+        return read_rows(spark, self.location.url, list(paths))
 
-        def with_folder_names(path: str, rows: pa.RecordBatch) -> pa.RecordBatch:
-            return add_folder_names(files[path], rows)
 
-        return read_files(spark, self._url, list(files), _FILE_SCHEMA, PLAIN_SCHEMA, with_folder_names)
+def read_rows(spark: SparkSession, url: str, paths: Sequence[str]) -> DataFrame:
+    """The rows of files in the folders of a table, with the columns that are names of folders."""
+    files = {file.path: file for file in map(file_of_rows, paths)}
+
+    def with_folder_names(path: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+        return add_folder_names(files[path], rows)
+
+    return read_files(spark, url, paths, FILE_SCHEMA, PLAIN_SCHEMA, with_folder_names)
+
+
+def read_snapshot(spark: SparkSession, url: str, paths: Sequence[str]) -> DataFrame:
+    """The rows of a snapshot's files."""
+    schema = f"{spark_schema(list(ALL_COLUMNS))}, {DAY} date"
+    return read_files(spark, url, paths, SNAPSHOT_SCHEMA, schema, lambda path, rows: rows)
 
 
 def file_of_rows(path: str) -> FileOfRows:

@@ -25,9 +25,12 @@ from ...runtime.log.format.batch import Batch
 from ...runtime.log.manifest import log_files
 from ...runtime.log.reading.damage_scan import scan_past_damage
 from ..columns import ALL_COLUMNS
+from .files_table import FilesTable
 from .keep import log_partition_folders
+from .opening import open_to_write
 from .states import KEY_COLUMNS, ended_transactions, group_offsets, is_in_transaction
 from .table import DAY, HistoryProgress, HistoryTable, Snapshot, parse_day
+from .write_files import write_snapshot
 
 RECORDS_MIN = 100_000
 """With fewer records since the last one, a snapshot saves little."""
@@ -49,7 +52,7 @@ def take_snapshot(
     completely in the table; ``keep`` would give up a snapshot of a day whose records it copies later. Raises StartError
     for a table that is not there or is being written to, OSError if the disk fails.
     """
-    history_table = HistoryTable.open(table, disk)
+    history_table = open_to_write(table, disk)
     with history_table.exclusive_writer():
         progress, now_ms = history_table.progress(), clock_ms()
         history_table.remove_leftovers(progress)
@@ -65,7 +68,12 @@ def take_snapshot(
         rows = since.where(F.col(DAY) <= F.lit(day).cast("date"))
         if last:
             rows = rows.unionByName(history_table.snapshot_rows(spark, last))
-        return _write(spark, history_table, progress, rows, day, now_ms)
+        snapshot = Snapshot(day, progress.number + 1, 0)
+        write = _write_file if isinstance(history_table, FilesTable) else _write_folder
+        snapshot = write(spark, history_table, snapshot, remaining_records(rows))
+        snapshots = (*progress.snapshots, snapshot)
+        history_table.commit(progress._replace(number=snapshot.number, at_ms=now_ms, snapshots=snapshots), [])
+        return snapshot
 
 
 def first_time_not_kept_ms(data: Path, progress: HistoryProgress, now_ms: int) -> int:
@@ -100,17 +108,17 @@ def _has_enough_in_order(rows: DataFrame, day: str, records_min: int) -> bool:
     return in_order and sum(records for records, _, _ in counts) >= max(records_min, 1)
 
 
-def _write(
-    spark: SparkSession, table: HistoryTable, progress: HistoryProgress, rows: DataFrame, day: str, now_ms: int
-) -> Snapshot:
-    snapshot = Snapshot(day, progress.number + 1, 0)
+def _write_folder(spark: SparkSession, table: HistoryTable, snapshot: Snapshot, rows: DataFrame) -> Snapshot:
     files_before = table.files()
-    remaining_records(rows).coalesce(1).write.mode("overwrite").parquet(str(table.snapshot_path(snapshot)))
+    rows.coalesce(1).write.mode("overwrite").parquet(str(table.snapshot_path(snapshot)))
     table.make_durable(files_before)
-    snapshot = snapshot._replace(records=table.snapshot_rows(spark, snapshot).count())
-    snapshots = (*progress.snapshots, snapshot)
-    table.commit(progress._replace(number=snapshot.number, at_ms=now_ms, snapshots=snapshots), [])
-    return snapshot
+    return snapshot._replace(records=table.snapshot_rows(spark, snapshot).count())
+
+
+def _write_file(spark: SparkSession, table: HistoryTable, snapshot: Snapshot, rows: DataFrame) -> Snapshot:
+    assert isinstance(table, FilesTable)
+    written = write_snapshot(table, rows)
+    return snapshot._replace(records=written.records, files=(written.path,))
 
 
 def remaining_records(rows: DataFrame) -> DataFrame:

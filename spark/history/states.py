@@ -23,8 +23,9 @@ from ..columns import ALL_COLUMNS, spark_schema
 from ..options import Options
 from ..scan import PartitionScan
 from ..tasks import freeze_gc_once
-from .keep import HISTORY_KINDS, log_partition_folders
-from .remote import open_table
+from .keep import log_partition_folders
+from .opening import open_table
+from .ranges import HISTORY_KINDS
 from .table import DAY, HistoryTable, Snapshot
 
 KEY_COLUMNS = ("group", "topic", "partition")
@@ -49,7 +50,7 @@ def as_of(
     """The committed offsets at a time, of some groups or of all; columns as in ``AS_OF_COLUMNS``.
 
     ``at``: a datetime with a zone, or ms since 1970. ``data``: the data folder, to include the records that are not in
-    the table yet. ``table``: a folder, or the URL of a copy. Raises StartError if a folder is not as expected.
+    the table yet. ``table``: a folder or a URL. Raises StartError if a folder is not as expected.
     """
     history_table = open_table(table)
     return committed_state(_records_until(spark, history_table, at, data), groups)
@@ -202,7 +203,7 @@ def _records_not_in_table(spark: SparkSession, table: HistoryTable, data: Path) 
     if cluster_id != table.info.cluster_id:
         raise StartError(
             f"{data}: found the data of cluster {cluster_id}, expected that of {table.info.cluster_id}, since"
-            f" {table.path} is the history of that cluster"
+            f" {table.name} is the history of that cluster"
         )
     return read_log_partitions(spark, {number: (folder, taken_to.get(number, 0)) for number, folder in folders.items()})
 

@@ -40,6 +40,11 @@ INFO_NAME = "table.json"
 LOCK_NAME = "lock"
 VERSION = 2
 """1: without folders that were replaced by a merge."""
+FILES_VERSION = 3
+"""Of tables with the layout FILES."""
+
+FOLDERS, FILES = "folders", "files"
+"""Layouts. FOLDERS: Spark writes the folders of rows. FILES: commits name the files of rows, see files_table.py."""
 
 DAY, FROM_OFFSET, LOG_PARTITION = "day", "from_offset", "log_partition"
 PARTITION_COLUMNS = (DAY, LOG_PARTITION, FROM_OFFSET)
@@ -59,12 +64,16 @@ _ROW_FOLDERS = "/".join(f"{name}=*" for name in PARTITION_COLUMNS)
 
 
 class TableInfo(NamedTuple):
-    """The table's identity. ``cluster_id``: the cluster whose history it has. ``created_ms``: ms since 1970."""
+    """The table's identity. ``cluster_id``: the cluster whose history it has. ``created_ms``: ms since 1970.
+
+    ``layout``: FOLDERS or FILES.
+    """
 
     table_id: str
     cluster_id: str
     format: str
     created_ms: int
+    layout: str = FOLDERS
 
 
 class ReplacedFolder(NamedTuple):
@@ -80,12 +89,23 @@ class ReplacedFolder(NamedTuple):
         return f"{DAY}={self.day}/{LOG_PARTITION}={self.log_partition}/{FROM_OFFSET}={self.from_offset}"
 
 
+class ReplacedFile(NamedTuple):
+    """A file whose rows are in a merged one, by its path in the table. ``at_ms``: as of ``ReplacedFolder``."""
+
+    path: str
+    at_ms: int
+
+
 class Snapshot(NamedTuple):
-    """The state at the end of a day (UTC, ISO 8601). ``number``: the commit that made it."""
+    """The state at the end of a day (UTC, ISO 8601). ``number``: the commit that made it.
+
+    ``files``: its files with the layout FILES, by their paths in the table.
+    """
 
     day: str
     number: int
     records: int
+    files: tuple[str, ...] = ()
 
 
 class HistoryProgress(NamedTuple):
@@ -94,6 +114,9 @@ class HistoryProgress(NamedTuple):
     ``number`` counts the commits. ``complete_since_ms``: the history is complete from this time on, in ms since 1970;
     compaction had removed records that were superseded earlier. 0 if it is complete from the beginning. ``replaced``:
     folders that merges have replaced, and that still exist. ``snapshots``: by day.
+
+    With the layout FILES: ``files`` are those with rows, by their paths in the table, and ``replaced_files`` those that
+    merges have replaced, and that still exist.
     """
 
     number: int
@@ -102,6 +125,8 @@ class HistoryProgress(NamedTuple):
     at_ms: int
     replaced: tuple[ReplacedFolder, ...] = ()
     snapshots: tuple[Snapshot, ...] = ()
+    files: tuple[str, ...] = ()
+    replaced_files: tuple[ReplacedFile, ...] = ()
 
     def snapshot_before(self, day: date) -> Snapshot | None:
         """The last snapshot of a day before this one."""
@@ -126,7 +151,15 @@ class HistoryTable:
         refuse_url(path)
         path = Path(path).absolute()
         disk = disk or disk_like(path)
-        return cls(path, read_info(path, disk, str(path)), disk)
+        info = read_info(path, disk, str(path))
+        if info.layout != FOLDERS:
+            raise StartError(f"{path}: found a table that was made at a URL; give its URL, here {path.as_uri()}")
+        return cls(path, info, disk)
+
+    @property
+    def name(self) -> str:
+        """As messages show it: the folder, or the URL without a password."""
+        return str(self.path)
 
     @classmethod
     def create(cls, path: Path, info: TableInfo, disk: Disk) -> HistoryTable:
@@ -142,7 +175,7 @@ class HistoryTable:
                 " choose another"
             )
         disk.make_folder(path / FOLDER / "commits")
-        _write(disk, path / FOLDER / INFO_NAME, info._asdict())
+        replace_file(disk, path / FOLDER / INFO_NAME, to_json(VERSION, info._asdict()))
         for folder in (path, path.parent):
             disk.sync_folder(folder)
         return cls(path, info, disk)
@@ -168,15 +201,7 @@ class HistoryTable:
         if not names:
             return NO_PROGRESS
         file = self._commits / names[-1]
-        fields = _read(self._disk, file)
-        try:
-            fields["taken_to"] = {int(number): int(offset) for number, offset in fields["taken_to"].items()}
-            fields["replaced"] = tuple(ReplacedFolder(*folder) for folder in fields.get("replaced", ()))
-            fields["snapshots"] = tuple(Snapshot(*snapshot) for snapshot in fields.get("snapshots", ()))
-        except (KeyError, ValueError, AttributeError, TypeError) as error:
-            raise StartError(f"{file}: found no commit of a history ({error!r}); restore a copy of this file") from None
-        progress: HistoryProgress = _parsed(file, HistoryProgress, fields)
-        return progress
+        return _parse_progress(file, _read(self._disk, file))
 
     def commit(self, progress: HistoryProgress, added: list[dict[str, int]]) -> None:
         """Make the rows before these offsets visible, durably. The caller holds ``exclusive_writer``.
@@ -184,9 +209,7 @@ class HistoryTable:
         ``added``: what this run added; stored for information only.
         """
         self._disk.make_folder(self._commits)
-        taken_to = {str(number): offset for number, offset in sorted(progress.taken_to.items())}
-        fields = {**progress._asdict(), "taken_to": taken_to, "took": added}
-        _write(self._disk, self._commits / f"{progress.number:020d}.json", fields)
+        replace_file(self._disk, self.commit_file(progress), to_json(VERSION, commit_fields(progress, added)))
 
     def rows(self, spark: SparkSession, after: Snapshot | None = None) -> DataFrame:
         """The committed records, with the data source's columns and ``day``. ``after``: only those of later days."""
@@ -242,7 +265,7 @@ class HistoryTable:
         return {number: (records, distinct) for number, records, distinct in counts}
 
     def row_folders(self) -> Iterator[tuple[str, int, int]]:
-        """The day, log partition and first offset of each folder with rows."""
+        """The day, log partition and first offset of each folder with rows, also with uncommitted ones."""
         for path in sorted(self.path.glob(_ROW_FOLDERS)):
             day, number, first = (name.partition("=")[2] for name in path.relative_to(self.path).parts)
             yield day, int(number), int(first)
@@ -279,6 +302,10 @@ class HistoryTable:
             with suppress(FileNotFoundError):
                 shutil.rmtree(path)
 
+    def commit_file(self, progress: HistoryProgress) -> Path:
+        """The file of a commit."""
+        return self._commits / f"{progress.number:020d}.json"
+
     @property
     def _commits(self) -> Path:
         return self.path / FOLDER / "commits"
@@ -292,8 +319,8 @@ def refuse_url(path: str | Path) -> None:
     """Raise StartError for a URL, also one that was made a Path."""
     if _URL.match(str(path)):
         raise StartError(
-            f"{path}: found a URL, expected a local or shared folder; copy the table to the object store, and give the"
-            " URL to as-of or diff"
+            f"{path}: found a URL, expected a folder; give a URL as a string (not a Path) to callboard.spark.history's"
+            " functions, or to its open_table"
         )
 
 
@@ -307,7 +334,7 @@ def read_info(path: Path, disk: Disk, name: str) -> TableInfo:
             f"{name}: found no history ({FOLDER}/{INFO_NAME} is missing), expected a table made by callboard history"
             " keep; check the path"
         ) from None
-    info: TableInfo = _parsed(file, TableInfo, fields)
+    info: TableInfo = _parsed(file, TableInfo, {"layout": FOLDERS, **fields})
     return info
 
 
@@ -317,6 +344,11 @@ def parse_day(text: str) -> date | None:
         return date.fromisoformat(text)
     except ValueError:
         return None
+
+
+def file_day(path: str) -> date | None:
+    """The day of a file of rows, by its path in the table."""
+    return parse_day(path.partition("/")[0].partition("=")[2])
 
 
 def _snapshot_number(path: Path) -> int:
@@ -335,8 +367,10 @@ def _read(disk: Disk, path: Path) -> dict[str, Any]:
         version = fields["version"]
     except (ValueError, RecursionError, KeyError, TypeError) as error:
         raise StartError(f"{path}: found no JSON of a history ({error!r}); restore a copy of this file") from None
-    if version not in (1, VERSION):
-        raise StartError(f"{path}: found version {version}, expected {VERSION}; use the newer version of Callboard")
+    if version not in (1, VERSION, FILES_VERSION):
+        raise StartError(
+            f"{path}: found version {version}, expected at most {FILES_VERSION}; use the newer version of Callboard"
+        )
     return dict(fields)
 
 
@@ -346,8 +380,30 @@ def _with_all_columns(frame: DataFrame) -> DataFrame:
     return frame.select("*", *(F.lit(None).cast(ALL_COLUMNS[name]).alias(name) for name in missing))
 
 
-def _write(disk: Disk, path: Path, fields: dict[str, Any]) -> None:
-    replace_file(disk, path, json.dumps({"version": VERSION, **fields}, indent=1).encode() + b"\n")
+def to_json(version: int, fields: dict[str, Any]) -> bytes:
+    """The content of a file with metadata."""
+    return json.dumps({"version": version, **fields}, indent=1).encode() + b"\n"
+
+
+def commit_fields(progress: HistoryProgress, added: list[dict[str, int]]) -> dict[str, Any]:
+    """The fields of a commit's file."""
+    taken_to = {str(number): offset for number, offset in sorted(progress.taken_to.items())}
+    return {**progress._asdict(), "taken_to": taken_to, "took": added}
+
+
+def _parse_progress(file: Path, fields: dict[str, Any]) -> HistoryProgress:
+    try:
+        fields["taken_to"] = {int(number): int(offset) for number, offset in fields["taken_to"].items()}
+        fields["replaced"] = tuple(ReplacedFolder(*folder) for folder in fields.get("replaced", ()))
+        fields["snapshots"] = tuple(
+            Snapshot(*snapshot[:3], *map(tuple, snapshot[3:])) for snapshot in fields.get("snapshots", ())
+        )
+        fields["files"] = tuple(fields.get("files", ()))
+        fields["replaced_files"] = tuple(ReplacedFile(*replaced) for replaced in fields.get("replaced_files", ()))
+    except (KeyError, ValueError, AttributeError, TypeError) as error:
+        raise StartError(f"{file}: found no commit of a history ({error!r}); restore a copy of this file") from None
+    progress: HistoryProgress = _parsed(file, HistoryProgress, fields)
+    return progress
 
 
 def _parsed(path: Path, kind: Any, fields: dict[str, Any]) -> Any:

@@ -1,8 +1,7 @@
-"""A history's table in an object store: queries read it with Spark's Python workers, and nothing writes to it."""
+"""A copy of a history's table in an object store: queries read it with Spark's Python workers."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,8 +15,9 @@ from callboard.actors.ports import Entry
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
 from callboard.spark.commands import history as commands
+from callboard.spark.commands import questions, report
 from callboard.spark.history import HistoryTable, as_of, keep, merge, take_snapshot
-from callboard.spark.history.remote import open_table
+from callboard.spark.history.opening import open_table
 from callboard.spark.history.table import HistoryProgress, Snapshot, TableInfo
 
 HOST = "127.0.0.1"
@@ -75,10 +75,21 @@ def test_state_from_a_snapshot_in_a_folder_and_at_a_url(spark: SparkSession, buc
     assert states == {"folder": expected, "url": expected}
 
 
-def test_commands_that_only_read_take_a_url(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in (["as-of", "--at", "0s"], ["diff", "--since", "1h"]):
+READING = (["as-of", "--at", "0s"], ["diff", "--since", "1h"])
+WRITING = (["merge"], ["restore", "--group", "g", "--at", "1h"], ["undo"])
+
+
+@pytest.mark.parametrize("command", [*READING, *WRITING], ids=lambda command: command[0])
+def test_commands_take_a_url(monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
+    monkeypatch.setattr(commands, "session", None)  # the error is reported before Spark starts
+    with pytest.raises(StartError, match=r"^memory://absent: found no history"):
+        commands.main([*command, "--table", "memory://absent"])
+
+
+def test_questions_and_report_take_a_url() -> None:
+    for main, arguments in ((questions.main, ["growth"]), (report.main, [])):
         with pytest.raises(StartError, match=r"^memory://absent: found no history"):
-            commands.main([*command, "--table", "memory://absent"])
+            main([*arguments, "--table", "memory://absent"])
 
 
 def test_table_in_the_memory_of_fsspec_has_its_progress_and_days(tmp_path: Path) -> None:
@@ -106,12 +117,9 @@ def test_url_without_table_or_with_another_format_is_refused(tmp_path: Path) -> 
         open_table("memory://history-in-orc")
 
 
-def test_writers_refuse_a_url(spark: SparkSession, tmp_path: Path) -> None:
-    """A Path has lost one of the URL's slashes."""
-    written = WrittenLog(tmp_path / "data", 1)
-    refused = re.escape("found a URL, expected a local or shared folder")
-    for url in ("s3://bucket/table", Path("s3://bucket/table")):
-        with pytest.raises(StartError, match=refused):
-            keep(spark, written.data, url)
-        with pytest.raises(StartError, match=refused):
-            merge(spark, url)
+def test_url_that_was_made_a_path_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """It has lost a slash."""
+    written, url = WrittenLog(tmp_path / "data", 1), Path("s3://bucket/table")
+    for write in (lambda: keep(spark, written.data, url), lambda: merge(spark, url), lambda: open_table(url)):
+        with pytest.raises(StartError, match="found a URL, expected a folder; give a URL as a string"):
+            write()

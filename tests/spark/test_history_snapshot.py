@@ -16,7 +16,8 @@ from callboard.actors.ports import Entry
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.manifest import log_files
 from callboard.spark.history import HistoryTable, as_of, keep, take_snapshot
-from callboard.spark.history.keep import KeepRange, ValidRange, without_changed_snapshots
+from callboard.spark.history.keep import days_written, without_changed_snapshots
+from callboard.spark.history.ranges import KeepRange, ValidRange
 from callboard.spark.history.snapshot import first_time_not_kept_ms
 from callboard.spark.history.table import HistoryProgress, ReplacedFolder, Snapshot, TableInfo
 
@@ -85,7 +86,7 @@ def test_records_of_a_day_give_up_its_snapshot_and_later_ones(
     make_row_folder(table, day_of_run, 0, 7)
     valid = [ValidRange(KeepRange(0, Path("p"), 7, 9, 1), 2)]
     progress = HistoryProgress(5, {0: 9}, 0, 0, snapshots=SNAPSHOTS)
-    assert without_changed_snapshots(table, progress, valid).snapshots == expected
+    assert without_changed_snapshots(progress, days_written(table, valid)).snapshots == expected
 
 
 def test_records_without_a_day_give_up_all_snapshots(table: HistoryTable) -> None:
@@ -93,7 +94,7 @@ def test_records_without_a_day_give_up_all_snapshots(table: HistoryTable) -> Non
     make_row_folder(table, "__HIVE_DEFAULT_PARTITION__", 0, 7)
     valid = [ValidRange(KeepRange(0, Path("p"), 7, 9, 1), 2)]
     progress = HistoryProgress(5, {0: 9}, 0, 0, snapshots=SNAPSHOTS)
-    assert without_changed_snapshots(table, progress, valid).snapshots == ()
+    assert without_changed_snapshots(progress, days_written(table, valid)).snapshots == ()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,119 @@
+"""Creates a file at a URL only if there is none, in one step. The commits of a table at a URL rely on this alone.
+
+Amazon S3, Google Cloud Storage and Azure do it for a conditional PUT, which obstore sends; pyarrow cannot. Other file
+systems are those of fsspec: with ``mode="create"`` they refuse a file that exists. In a local folder a complete file
+gets its name by a hard link.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+from uuid import uuid4
+
+from ...runtime.cluster.engines import without_password
+from ...runtime.common.errors import StartError
+
+Create = Callable[[str, bytes], bool]
+"""Creates a file by its path in the file system. False if there is one, whose content stays."""
+
+SERVICES = {"s3": "S3Store", "gs": "GCSStore", "gcs": "GCSStore", "abfs": "AzureStore", "abfss": "AzureStore"}
+"""The classes of obstore, by the scheme of the URL. pyarrow opens these URLs itself."""
+
+
+def creator_of(url: str, filesystem: Any) -> Create:
+    """How to create files in the file system of a URL, which ``filesystem_of`` has opened.
+
+    Raises StartError for a file system that cannot create a file in one step.
+    """
+    from pyarrow.fs import LocalFileSystem, PyFileSystem
+
+    scheme = url.partition("://")[0]
+    if scheme in SERVICES and not isinstance(filesystem, PyFileSystem):
+        return _by_obstore(url, scheme)
+    if isinstance(filesystem, LocalFileSystem):
+        return _by_link
+    if isinstance(filesystem, PyFileSystem):
+        return _by_fsspec(filesystem.handler.fs)
+    raise StartError(
+        f"{without_password(url)}: found a file system that cannot create a file only if there is none, expected a"
+        " folder, or a URL of S3, Google Cloud Storage, Azure, or fsspec; a copy of a table there can be read"
+    )
+
+
+def _by_link(path: str, data: bytes) -> bool:
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    draft = target.with_name(f".{target.name}.{uuid4().hex}")
+    try:
+        with draft.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(draft, target)
+    except FileExistsError:
+        return False
+    finally:
+        draft.unlink(missing_ok=True)
+    return True
+
+
+def _by_fsspec(filesystem: Any) -> Create:
+    def create(path: str, data: bytes) -> bool:
+        with suppress(FileExistsError):
+            filesystem.makedirs(filesystem._parent(path), exist_ok=True)
+        try:
+            filesystem.pipe_file(path, data, mode="create")
+        except FileExistsError:
+            return False
+        return True
+
+    return create
+
+
+def _by_obstore(url: str, scheme: str) -> Create:
+    try:
+        import obstore
+        from obstore import store as stores
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+    except ModuleNotFoundError:
+        raise StartError(
+            f"{without_password(url)}: writing to a table there needs the package obstore, which is not installed:"
+            " pip install 'callboard[spark,objects]'"
+        ) from None
+    bucket, settings = _settings(url)
+    store = getattr(stores, SERVICES[scheme])(bucket, **settings)
+
+    def create(path: str, data: bytes) -> bool:
+        try:
+            obstore.put(store, path.partition("/")[2], data, mode="create", use_multipart=False)
+        except (AlreadyExistsError, PreconditionError):
+            return False
+        return True
+
+    return create
+
+
+def _settings(url: str) -> tuple[str, dict[str, Any]]:
+    """The bucket, and obstore's settings for what the URL says to pyarrow. All else is in the environment."""
+    parts = urlsplit(url)
+    credentials, _, bucket = parts.netloc.rpartition("@")
+    if parts.scheme.startswith("abfs"):  # abfs://container@account.dfs.core.windows.net/path
+        container, _, account = parts.netloc.partition("@")
+        return container, {"account_name": account.partition(".")[0]} if account else {}
+    query = dict(parse_qsl(parts.query))
+    settings: dict[str, Any] = {}
+    if credentials:
+        user, _, secret = credentials.partition(":")
+        settings |= {"access_key_id": unquote(user), "secret_access_key": unquote(secret)}
+    if "region" in query:
+        settings["region"] = query["region"]
+    if endpoint := query.get("endpoint_override"):
+        scheme = query.get("scheme", "https")
+        settings["endpoint"] = endpoint if "://" in endpoint else f"{scheme}://{endpoint}"
+        settings["client_options"] = {"allow_http": settings["endpoint"].startswith("http://")}
+    return bucket, settings
