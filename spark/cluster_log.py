@@ -21,7 +21,7 @@ from ..runtime.cluster.register_log import newest_register
 from ..runtime.cluster.store import Store
 from ..runtime.log.partition import folder_name
 from .files import LogLocation
-from .sent_files import SentDisk
+from .sent_files import SentDisk, SentFile
 
 T = TypeVar("T")
 LIMIT_S = 300.0
@@ -52,7 +52,8 @@ class ClusterLog:
         """The files of a partition, from the segment with the offset ``first`` on."""
 
         async def read(store: Store) -> LogLocation:
-            return LogLocation(SentDisk(await _files(store, number, first)), {number: _folder(number)}, None)
+            files = {path: SentFile(data) for path, data in (await _files(store, number, first)).items()}
+            return LogLocation(SentDisk(files), {number: _folder(number)}, None)
 
         return self._with_store(read)
 

@@ -1,7 +1,7 @@
 """The options of the data source, and their validation.
 
-They replace filter pushdown, which gives wrong counts: Spark keeps one reader for all queries of a DataFrame, so the
-filter of the first query would also apply to the second. Options belong to the DataFrame and avoid this.
+They are safer than filter pushdown (pushdown.py): Spark keeps one reader for all queries of a DataFrame, so the filter
+of one query also applies to the next. Options belong to the DataFrame.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ RECORDS, LIVE = "records", "live"
 FAILFAST, PERMISSIVE = "failfast", "permissive"
 EARLIEST, LATEST = "earliest", "latest"
 SHARED, DRIVER = "shared", "driver"
+SPARK, PUSHED = "spark", "pushed"
 PARTITION_MAX = 1_000_000  # no topic has so many partitions; a larger number is a typing error
 
 
@@ -29,7 +30,8 @@ class Options(NamedTuple):
     ms since 1970. ``is_permissive``: damage becomes a row of kind ``damage`` instead of an error. ``rows_per_trigger``:
     log offsets for each batch of a stream, over all partitions. ``sends_files``: the driver reads the files and sends
     them to the tasks. ``cluster``: the URL of the store of a cluster, which is read instead of a path; ``path`` then
-    shows it in messages.
+    shows it in messages. ``filters``: PUSHED if the filters of the query decide what is read. ``first_offset``,
+    ``end_offset``: only log offsets from the one up to the other; not with ``live``.
     """
 
     path: str
@@ -44,6 +46,9 @@ class Options(NamedTuple):
     rows_per_trigger: int | None = None
     sends_files: bool = False
     cluster: str = ""
+    filters: str = SPARK
+    first_offset: int = 0
+    end_offset: int | None = None
 
 
 def parse_options(options: Mapping[str, str]) -> Options:
@@ -132,6 +137,12 @@ def _rows(text: str) -> tuple[str, Any]:
     return "rows_per_trigger", int(text)
 
 
+def _filters(text: str) -> tuple[str, Any]:
+    if text.lower() not in (SPARK, PUSHED):
+        raise ValueError(f"bad filters '{text}': expected {SPARK} or {PUSHED}")
+    return "filters", text.lower()
+
+
 def _cluster(text: str) -> tuple[str, Any]:
     try:
         engine_of(text)
@@ -152,4 +163,5 @@ _PARSERS: dict[str, Callable[[str], tuple[str, Any]]] = {
     "rowspertrigger": _rows,
     "cluster": _cluster,
     "files": _choice("sends_files", "files", SHARED, DRIVER),
+    "filters": _filters,
 }

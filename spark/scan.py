@@ -58,7 +58,8 @@ class PartitionScan:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All rows that the options select. Raises DamagedBatch with file and byte, and ManifestError,
         UnsupportedCompression and OSError as the log's readers do."""
-        yield from self._with_notices(self._live() if self._options.live else self._records(0, None, None))
+        first, end = self._options.first_offset, self._options.end_offset
+        yield from self._with_notices(self._live() if self._options.live else self._records(first, end, None))
 
     def since(self, first: int) -> Iterator[pa.RecordBatch]:
         """The records with offsets from ``first`` on."""

@@ -6,11 +6,11 @@ starts, so every action on a DataFrame reads the current log. Tasks are sized by
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, MutableMapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from ..runtime.disk.disk import file_size
@@ -18,9 +18,10 @@ from ..runtime.log.manifest import log_files
 from .cluster_log import ClusterLog
 from .columns import spark_schema
 from .files import LogLocation, find_log
-from .options import Options, parse_options
+from .options import PUSHED, Options, parse_options
+from .pushdown import narrowed
 from .scan import PartitionScan
-from .sent_files import copy_partitions, refuse_large
+from .sent_files import SentLimit, copy_partitions
 from .tasks import TASK_BYTES, distribute, freeze_gc_once, selected_numbers, selected_partitions
 
 NAME = "callboard"
@@ -47,7 +48,9 @@ class CallboardSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         _refuse_other_schema(schema, self._options)
-        return ClusterBatchReader(self._options) if self._options.cluster else BatchReader(self._options)
+        if self._options.filters == PUSHED:
+            return (ClusterPushingReader if self._options.cluster else PushingReader)(self._options)
+        return (ClusterBatchReader if self._options.cluster else BatchReader)(self._options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from .stream import ClusterStreamReader, StreamReader  # not needed by a batch job
@@ -55,8 +58,6 @@ class CallboardSource(DataSource):
         _refuse_other_schema(schema, self._options)
         if self._options.cluster:
             return ClusterStreamReader(self._options)
-        if self._options.sends_files:
-            raise ValueError("files=driver is for batch queries: the workers of a stream must be able to open the log")
         return StreamReader(self._options)
 
 
@@ -80,13 +81,17 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: Options) -> None:
         self._options = options
 
+    def log_partitions(self) -> Collection[int]:
+        """Those of the log, also if the options do not select them."""
+        return find_log(self._options.path).partition_numbers(None, None)
+
     def partitions(self) -> list[InputPartition]:
         location = find_log(self._options.path)
         sizes = {number: _partition_bytes(location, number) for number in selected_partitions(location, self._options)}
         tasks = distribute(sizes, -(-sum(sizes.values()) // TASK_BYTES))
         if not self._options.sends_files:
             return [TaskPartitions(numbers) for numbers in tasks]
-        refuse_large(self._options.path, sum(sizes.values()))
+        SentLimit(self._options.path).add(sum(sizes.values()))  # before anything is read
         return [TaskPartitions(numbers, copy_partitions(location, numbers)) for numbers in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -104,6 +109,10 @@ class ClusterBatchReader(DataSourceReader):
     def __init__(self, options: Options) -> None:
         self._options = options
 
+    def log_partitions(self) -> Collection[int]:
+        """As of ``BatchReader``."""
+        return ClusterLog(self._options.cluster).sizes().keys()
+
     def partitions(self) -> list[InputPartition]:
         sizes = ClusterLog(self._options.cluster).sizes()
         selected = {number: sizes[number] for number in selected_numbers(sizes, len(sizes), self._options)}
@@ -115,6 +124,22 @@ class ClusterBatchReader(DataSourceReader):
             for number in partition.numbers:
                 disk, folders, _ = ClusterLog(self._options.cluster).partition(number)
                 yield from PartitionScan(disk, folders[number], number, self._options).batches()
+
+
+class PushingReader(BatchReader):
+    """Reads only what the filters of the query leave. Spark refuses it if the session does not push filters down."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        self._options = narrowed(self._options, filters, self.log_partitions)
+        return filters
+
+
+class ClusterPushingReader(ClusterBatchReader):
+    """The same for a cluster."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        self._options = narrowed(self._options, filters, self.log_partitions)
+        return filters
 
 
 def _partition_bytes(location: LogLocation, number: int) -> int:

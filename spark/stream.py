@@ -15,7 +15,6 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -35,6 +34,7 @@ from .cluster_log import ClusterLog
 from .files import LogLocation, find_log
 from .options import Options
 from .scan import MAX_ATTEMPTS, FilePosition, PartitionScan
+from .sent_files import OffsetRange, SentLimit, copy_ranges
 from .tasks import distribute, freeze_gc_once, selected_numbers, selected_partitions
 
 TASK_ROWS = 200_000
@@ -49,21 +49,13 @@ EndOffsets = dict[str, int]
 log = logging.getLogger("callboard.spark")
 
 
-class OffsetRange(NamedTuple):
-    """Offsets of one log partition, from ``first`` up to ``end``. ``start_hint``: a known position before them."""
-
-    number: int
-    first: int
-    end: int
-    start_hint: FilePosition | None
-
-
 class StreamTask(InputPartition):
-    """The offset ranges that one task reads."""
+    """The offset ranges that one task reads. ``sent``: what it needs of their files, if the driver has read it."""
 
-    def __init__(self, ranges: Sequence[OffsetRange]) -> None:
+    def __init__(self, ranges: Sequence[OffsetRange], sent: LogLocation | None = None) -> None:
         super().__init__(tuple(ranges))
         self.ranges = tuple(ranges)
+        self.sent = sent
 
 
 class LogEndTracker:
@@ -174,12 +166,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 nearest = tracker.nearest_position(first) if tracker else None
                 ranges.append(OffsetRange(int(number), first, end_offset, nearest))
         sizes = {offset_range: offset_range.end - offset_range.first for offset_range in ranges}
-        return [StreamTask(task) for task in distribute(sizes, -(-sum(sizes.values()) // TASK_ROWS)) if task]
+        tasks = [task for task in distribute(sizes, -(-sum(sizes.values()) // TASK_ROWS)) if task]
+        if not self._options.sends_files:
+            return [StreamTask(task) for task in tasks]
+        location, limit = find_log(self._options.path), SentLimit(self._options.path)
+        return [StreamTask(task, copy_ranges(location, task, limit)) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         freeze_gc_once()
         if isinstance(partition, StreamTask):
-            location = find_log(self._options.path)
+            location = partition.sent or find_log(self._options.path)
             for offset_range in partition.ranges:
                 yield from self._read(location, offset_range)
 

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from log_helpers import offset
+from log_helpers import LazyDisk, append, offset
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 from spark_helpers import rows_of
 
 from callboard.actors.ports import Entry
 from callboard.bench.loggen import LogShape, write_log
-from callboard.runtime.disk.disk import Disk, read_file
+from callboard.runtime.disk.disk import Disk
 from callboard.runtime.disk.threads import InlineThreads
 from callboard.runtime.log.compaction.swap import CompactionSettings, compact
 from callboard.runtime.log.folder import DataFolder
@@ -23,9 +23,10 @@ from callboard.runtime.log.manifest import newest_manifest, segments_folder
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.partition import folder_name
 from callboard.spark import sent_files
-from callboard.spark.columns import ALL_COLUMNS
 from callboard.spark.options import parse_options
-from callboard.spark.source import BatchReader, CallboardSource
+from callboard.spark.sent_files import SentDisk, SentFile
+from callboard.spark.source import BatchReader
+from callboard.spark.stream import EndOffsets, StreamReader, StreamTask
 
 
 @pytest.fixture
@@ -74,14 +75,15 @@ def test_missing_segment_is_damage_in_the_copy_too(data: Path) -> None:
 
 def test_manifest_that_changes_while_it_is_copied_is_read_again(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, compactions = data / folder_name(1), iter(range(1))
+    read = sent_files._read_if_there
 
-    def compact_once(disk: Disk, path: Path) -> bytes:
+    def compact_once(disk: Disk, path: Path, start: int = 0) -> SentFile | None:
         if folder in path.parents and next(compactions, None) is not None:
             assert compact(Disk(), folder, CompactionSettings(5, "test", -1.0)) is not None
-        return read_file(disk, path)
+        return read(disk, path, start)
 
     expected = {row["log_offset"] for row in rows(data, mode="live")}
-    monkeypatch.setattr(sent_files, "read_file", compact_once)
+    monkeypatch.setattr(sent_files, "_read_if_there", compact_once)
     assert {row["log_offset"] for row in rows(data, data.with_name("moved"), mode="live", files="driver")} == expected
 
 
@@ -91,10 +93,62 @@ def test_log_that_is_too_large_to_send_is_refused(data: Path, monkeypatch: pytes
         rows(data, files="driver")
 
 
-def test_stream_cannot_send_files(data: Path) -> None:
-    source = CallboardSource({"path": str(data), "files": "driver"})
-    with pytest.raises(ValueError, match="files=driver is for batch queries"):
-        source.streamReader(StructType([StructField(name, StringType()) for name in ALL_COLUMNS]))
+def stream_batch(reader: StreamReader, start: EndOffsets, end: EndOffsets) -> list[StreamTask]:
+    """The tasks of a batch, as they arrive at the workers."""
+    tasks = pickle.loads(pickle.dumps(reader.partitions(start, end)))
+    assert all(isinstance(task, StreamTask) for task in tasks)
+    return list(tasks)
+
+
+def rows_of_tasks(reader: StreamReader, tasks: list[StreamTask]) -> list[dict[str, Any]]:
+    return [row for task in tasks for batch in reader.read(task) for row in rows_of(batch)]
+
+
+def sent_bytes(tasks: list[StreamTask]) -> int:
+    disks = [task.sent.disk for task in tasks if task.sent]
+    return sum(len(file.data) for disk in disks if isinstance(disk, SentDisk) for file in disk._contents.values())
+
+
+def test_tasks_of_a_stream_read_what_the_driver_has_sent(data: Path) -> None:
+    """In batches that begin and end within files. Only the files of a batch are sent."""
+    opening, sending = (
+        StreamReader(parse_options({"path": str(data), "files": files})) for files in ("shared", "driver")
+    )
+    end = opening.latestOffset({}, ReadAllAvailable())
+    middle = {number: offset * 2 // 3 for number, offset in end.items()}
+    ranges: tuple[tuple[EndOffsets, EndOffsets], ...] = (({}, middle), (middle, end), ({}, end))
+    expected = [rows_of_tasks(opening, stream_batch(opening, *each)) for each in ranges]
+    batches = [stream_batch(sending, *each) for each in ranges]
+    data.rename(data.with_name("moved"))
+    assert [rows_of_tasks(sending, tasks) for tasks in batches] == expected and all(expected)
+    assert sent_bytes(batches[1]) < sent_bytes(batches[2]) / 2
+
+
+def test_stream_sends_only_what_is_new_in_the_newest_file(tmp_path: Path) -> None:
+    DataFolder(tmp_path, 1).close()
+    log = OffsetsLog(tmp_path, 1, disk=LazyDisk())
+    log.open()
+    reader = StreamReader(parse_options({"path": str(tmp_path), "files": "driver"}))
+    ends: list[EndOffsets] = [{}]
+    sizes: list[int] = []
+    for numbers in (range(300), range(300, 303)):
+        for number in numbers:
+            append(log, [Entry(0, (offset("g", number),))])
+        log.read(0)
+        ends.append(reader.latestOffset(ends[-1], ReadAllAvailable()))
+        tasks = stream_batch(reader, ends[-2], ends[-1])
+        sizes.append(sent_bytes(tasks))
+        assert [row["offset"] for row in rows_of_tasks(reader, tasks)] == list(numbers)
+    log.close()
+    assert sizes[1] < sizes[0] / 50
+
+
+def test_batch_of_a_stream_that_is_too_large_to_send_is_refused(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sent_files, "SENT_BYTES_MAX", 1000)
+    reader = StreamReader(parse_options({"path": str(data), "files": "driver"}))
+    end = reader.latestOffset({}, ReadAllAvailable())
+    with pytest.raises(ValueError, match="give a stream rowsPerTrigger"):
+        reader.partitions({}, end)
 
 
 def test_spark_counts_sent_files(spark: SparkSession, tmp_path: Path) -> None:
