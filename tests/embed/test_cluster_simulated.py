@@ -26,7 +26,8 @@ PROCESSES = 3
 STEP_S = 0.4
 SETTLE_S = 90.0
 FAULTS = 5
-OPTIONS: Any = {"resources": {"jobs": SHARDS}}
+PROTOCOLS = ("classic", "consumer")
+RUNS = [*((seed, "classic") for seed in SEEDS), *((seed, "consumer") for seed in range(3))]
 
 
 class Ledger:
@@ -65,9 +66,10 @@ class Ledger:
 
 
 class Scenario:
-    """Some processes, of which one at a time dies or freezes."""
+    """Some processes, of which one at a time dies or freezes. ``protocol``: of their members."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, protocol: str) -> None:
+        self.options: Any = {"resources": {"jobs": SHARDS}, "protocol": protocol}
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         self.loop = loop
@@ -81,7 +83,7 @@ class Scenario:
     def start(self, name: str) -> None:
         worker = SimulatedWorker(self.loop, name, len(self._by_port) + 1, self._store, self._by_port)
         self.workers[name] = worker
-        self.tasks.append(worker.process.start(worker.serve(self._work, GROUPS, **OPTIONS)))
+        self.tasks.append(worker.process.start(worker.serve(self._work, GROUPS, **self.options)))
 
     async def _work(self, member: Member) -> None:
         async def handle(shard: Shard) -> None:
@@ -113,10 +115,10 @@ class Scenario:
         process.thaw()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_no_shard_has_two_owners_and_no_commit_is_lost(seed: int) -> None:
+@pytest.mark.parametrize(("seed", "protocol"), RUNS)
+def test_no_shard_has_two_owners_and_no_commit_is_lost(seed: int, protocol: str) -> None:
     async def run() -> None:
-        scenario = Scenario(seed)
+        scenario = Scenario(seed, protocol)
         for number in range(PROCESSES):
             scenario.start(f"n{number}")
         await scenario.settle()
@@ -130,11 +132,12 @@ def test_no_shard_has_two_owners_and_no_commit_is_lost(seed: int) -> None:
     run_virtually(run(), seed)
 
 
-def test_members_of_other_processes_keep_their_shards_when_a_node_dies() -> None:
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_members_of_other_processes_keep_their_shards_when_a_node_dies(protocol: str) -> None:
     """With their tokens: the group is the same one at another node."""
 
     async def run() -> None:
-        scenario = Scenario(1)
+        scenario = Scenario(1, protocol)
         for number in range(PROCESSES):
             scenario.start(f"n{number}")
         await scenario.settle()

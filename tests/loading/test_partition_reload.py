@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import NodeHarness, async_test, commit_values, fetch_values, offsets, running_node
+from consumer_requests import beat, join
+from harness import Client, NodeHarness, async_test, commit_values, fetch_values, offsets, running_node, versions
 
 from callboard.actors.coordinator.partition_states import PartitionEvent, PartitionLife, PartitionState
 from callboard.actors.javahash import offsets_partition
@@ -39,6 +40,36 @@ async def test_reloaded_partition_of_local_files_has_all_acknowledged_commits(tm
             assert await offsets(client, GROUP) == {("t", 0): epoch}
         await harness.restart()
         assert await offsets(await harness.connect(), GROUP) == {("t", 0): 3}
+
+
+@async_test
+async def test_consumer_member_keeps_its_partitions_while_another_node_has_its_group(tmp_path: Path) -> None:
+    """Meanwhile its requests get NOT_COORDINATOR, also those of versions without texts."""
+    async with running_node(tmp_path, group_consumer_assignment_interval_ms=0) as harness:
+        client = await harness.connect()
+        epoch = (await join(client, "a", "t"))["member_epoch"]
+        described = await describe(client)
+        assert (described["group_state"], len(described["members"])) == ("Stable", 1)
+        for number in range(1, 3):
+            harness.node.loading.lost([HOME])
+            await until(harness, PartitionState.CLOSED)
+            for version in versions("consumer_group_heartbeat"):
+                assert (await beat(client, "a", epoch, version))["error_code"] == "NOT_COORDINATOR"
+                assert (await join(client, "b", "t", version=version))["error_code"] == "NOT_COORDINATOR"
+            for version in versions("consumer_group_describe"):
+                assert (await describe(client, version))["error_code"] == "NOT_COORDINATOR"
+            harness.node.loading.gained({HOME: number})
+            await until(harness, PartitionState.ACTIVE)
+            answer = await beat(client, "a", epoch)
+            assert (answer["error_code"], answer["member_epoch"], answer["assignment"]) == ("NONE", epoch, None)
+            assert await describe(client) == described
+
+
+async def describe(client: Client, version: int = 1) -> dict[str, Any]:
+    values = {"group_ids": [GROUP], "include_authorized_operations": False}
+    [described] = (await client.ask("consumer_group_describe", version, **values))["groups"]
+    found: dict[str, Any] = described
+    return found
 
 
 def life_in(*events: PartitionEvent) -> PartitionLife:
