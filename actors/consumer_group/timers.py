@@ -61,10 +61,16 @@ class MemberTimers:
                 self.set_rebalance(member_id, wanted.timeout_ms, wanted.member_epoch, effects)
 
     def set_session(self, member_id: str, in_ms: int, effects: Effects) -> None:
-        session = self.sessions.get(member_id)
+        """A session does not end earlier than it would without this heartbeat.
+
+        The session timeout may have been lowered, and the member may never get the answer.
+        """
+        session, due_ms = self.sessions.get(member_id), self._clock.monotonic_ms() + in_ms
         if session is None:
             session = self.sessions[member_id] = Deadline((SESSION, member_id))
-        session.set(self._clock.monotonic_ms() + in_ms, effects)
+        elif session.due_ms is not None and session.due_ms > due_ms:
+            return
+        session.set(due_ms, effects)
 
     def set_rebalance(self, member_id: str, in_ms: int, member_epoch: int, effects: Effects) -> None:
         timer = self.rebalances.get(member_id)
@@ -105,7 +111,7 @@ class MemberTimers:
     def retry(self, message: object, effects: Effects) -> None:
         """A decision could not be stored. If it was about a deadline, that comes again soon."""
         if isinstance(message, SessionExpired) and message.member_id in self.sessions:
-            self.set_session(message.member_id, RETRY_MS, effects)
+            self.sessions[message.member_id].set(self._clock.monotonic_ms() + RETRY_MS, effects)
         elif isinstance(message, RebalanceExpired) and message.member_id in self.rebalances:
             self.set_rebalance(message.member_id, RETRY_MS, message.member_epoch, effects)
 

@@ -13,10 +13,11 @@ from functools import partial
 from random import Random
 
 from ...actors.consumer_group.messages import ConsumerHeartbeat, ConsumerHeartbeatReply
-from ...actors.errors import CoordinatorError, ErrorCode
+from ...actors.errors import ErrorCode
 from .channel import ChannelLost, Connector
 from .consumer_heartbeats import ConsumerHeartbeats
 from .consumer_reconciler import ConsumerReconciler
+from .consumer_session import ConsumerSession
 from .consumer_state import ConsumerState, Event, Phase, answer_of, step
 from .consumer_topics import ConsumerTopics
 from .errors import FENCED, Fenced, HasLeft, MemberError, refusal_message
@@ -61,12 +62,12 @@ class ConsumerMembership:
         self.lease = Lease(options.timeouts(), clock_s)
         self._heartbeats = ConsumerHeartbeats(group_id, options, self.lease, random)
         self._log = MemberLog(group_id, lambda: self.identity)
+        self._session = ConsumerSession(connector, group_id, options, self.lease, self._log)
         self.owned = OwnedShards(owner, self._log)
         self.channels = MemberChannels(
             connector, options.client_id or CLIENT_ID, self.lease.timeouts.rebalance_s, self._log
         )
         self.random = random
-        self._connector = connector
         self.topics = ConsumerTopics(connector, group_id)
         self._reconciler = ConsumerReconciler(self)
         self._lease_timer = LeaseTimer(self.lease, self._look_at_lease)
@@ -148,28 +149,10 @@ class ConsumerMembership:
         await self.owned.wait_for_lost_at_most(self.lease.end_s() - self.lease.now_s())
         if self.state.phase is Phase.ABANDONING:
             self.apply(Event.ABANDONED)
-        while not await self._learn_session_timeout():
+        while not await self._session.begin():
             await backoff.wait()
         if self.options.instance_id is not None and self._heartbeats.has_asked:
             await self._give_back_instance_id()
-
-    async def _learn_session_timeout(self) -> bool:
-        """Raises MemberError if it cannot be used."""
-        try:
-            session_ms = await self._connector.consumer_session_timeout_ms(self.group_id)
-        except ChannelLost as lost:
-            self._log.no_answer("a question for the session timeout", lost)
-            return False
-        except CoordinatorError as error:
-            raise MemberError(
-                f"the session timeout of group {self.group_id!r} cannot be read: {error}; allow DescribeConfigs for it",
-                error.code,
-            ) from error
-        try:
-            self.lease.timeouts = self.options.timeouts(session_ms)
-        except ValueError as error:
-            raise MemberError(f"the session timeout of group {self.group_id!r} is {session_ms} ms: {error}") from error
-        return True
 
     async def _give_back_instance_id(self) -> None:
         reply = await self._ask(self._heartbeats.leave())
@@ -219,9 +202,17 @@ class ConsumerMembership:
             return
         self._use_interval(reply.heartbeat_interval_ms)
         self.apply(Event.ANSWERED, answer_of(reply, before.owned()))
-        is_releasing = self.state.phase is Phase.RELEASING
-        self._extend_lease(self.lease.record_renewal if is_releasing else self.lease.record_stable, sent_s)
+        if self.state.phase is not Phase.RELEASING:
+            self._extend_lease(self.lease.record_rebalance, sent_s)
+        if self._session.is_question_due:
+            await self._extend_session(self.state.joins, sent_s)
         self._lease_timer.start()
+
+    async def _extend_session(self, joins: int, sent_s: float) -> None:
+        session_ms = await self._session.ask()
+        if session_ms is not None and joins == self.state.joins:
+            self._extend_lease(self.lease.record_renewal, sent_s)
+            self._session.use(session_ms)
 
     def _use_interval(self, interval_ms: int) -> None:
         """The coordinator's interval, or the member's if it is shorter."""

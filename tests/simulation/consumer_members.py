@@ -12,6 +12,7 @@ from .racers import LateConsumers
 from .worker_groups import GROUP, MemberGroup
 
 SESSION_MS = 6000
+LONG_SESSION_MS = 20_000
 LATE_S = 4.0  # less than a session: so long a member says everything after a lost answer
 LOSS = 0.1
 CHURN_PAUSE_S = 1.5
@@ -66,6 +67,22 @@ async def consumer_members(sim: Sim) -> None:
     member_group = member_group_of(sim, parts, is_static=sim.random.random() < 0.3)
     LateConsumers(sim, "late", GROUP)
     await Chaos(sim, {**member_group.actions(), "parts are added": grow}).run(18)
+    await sim.calm()
+    await member_group.settle()
+
+
+async def lowered_session_timeout(sim: Sim) -> None:
+    """The session timeout is lowered while members work, lose answers and are cut off."""
+    await sim.begin(**consumer_settings(group_consumer_session_timeout_ms=LONG_SESSION_MS))
+    member_group = member_group_of(sim, [3], is_static=False)
+    action_names = ("join", "cut off", "cut off again", "hang up", "freeze")
+    actions = {**member_group.actions(), "cut off again": Chaos(sim).cut_off}
+    await sim.sleep(5 + 5 * sim.random.random())
+    sim.network.loss = LOSS
+    session_ms = sim.random.randint(SESSION_MS // 2, SESSION_MS)
+    assert sim.coordinator.current is not None
+    sim.coordinator.current.set_of_group(GROUP, {"consumer.session.timeout.ms": str(session_ms)})
+    await Chaos(sim, actions).run(20, action_names, pause_s=4.0)
     await sim.calm()
     await member_group.settle()
 

@@ -17,13 +17,14 @@ from callboard.actors.consumer_group.reconcile import Reconciliation
 from callboard.actors.consumer_group.records import MemberState, PartitionEpochs
 from callboard.actors.consumer_group.removal import session_expired
 from callboard.actors.consumer_group.state import GroupState
-from callboard.actors.consumer_group.timers import MemberTimers, SessionExpired
+from callboard.actors.consumer_group.timers import SESSION, MemberTimers, SessionExpired
 from callboard.actors.consumer_group.unchanged import UNCHANGED, unchanged_reply
 from callboard.actors.engine_ports import ReplyTo
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.decisions import Cause, DecisionQueue, DecisionsContext
-from callboard.actors.group.effects import Effects
+from callboard.actors.group.effects import Deadline, Effects
 from callboard.runtime.member.consumer_reconciler import ConsumerReconciler
+from callboard.runtime.member.consumer_session import ConsumerSession
 from callboard.runtime.member.consumer_state import Event
 
 from .mutations_log import Plant
@@ -157,6 +158,28 @@ def given_back_before_work_has_ended(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ConsumerReconciler, "_release", apply_and_release)
 
 
+# A session timeout that is lowered ------------------------------------------------------------------------------------
+
+
+def heartbeats_shorten_sessions(patch: pytest.MonkeyPatch) -> None:
+    """As in Kafka. The member may never get the answer, and relies on the session that it had."""
+
+    def set_session(self: MemberTimers, member_id: str, in_ms: int, effects: Effects) -> None:
+        session = self.sessions.setdefault(member_id, Deadline((SESSION, member_id)))
+        session.set(self._clock.monotonic_ms() + in_ms, effects)
+
+    patch.setattr(MemberTimers, "set_session", set_session)
+
+
+def the_session_timeout_is_read_once(patch: pytest.MonkeyPatch) -> None:
+    ask = ConsumerSession.ask
+
+    async def ask_once(self: ConsumerSession) -> int | None:
+        return self._told_ms or await ask(self)
+
+    patch.setattr(ConsumerSession, "ask", ask_once)
+
+
 CONSUMER_MUTATIONS: dict[str, tuple[Plant, str]] = {
     "silence means that nothing is owned": (silence_means_that_nothing_is_owned, "consumer_churn"),
     "each epoch is accepted": (each_epoch_is_accepted, "consumer_members"),
@@ -171,4 +194,6 @@ CONSUMER_MUTATIONS: dict[str, tuple[Plant, str]] = {
     "refused records count": (refused_records_count, "consumer_churn"),
     "loaded members have no session": (loaded_members_have_no_session, "consumer_churn"),
     "given back before work has ended": (given_back_before_work_has_ended, "consumer_churn"),
+    "heartbeats shorten sessions": (heartbeats_shorten_sessions, "lowered_session_timeout"),
+    "the session timeout is read once": (the_session_timeout_is_read_once, "lowered_session_timeout"),
 }

@@ -9,7 +9,7 @@ from callboard.runtime.member.channel import ChannelLost
 from callboard.runtime.testing.simulation.chaos import Action, Chaos
 from callboard.runtime.testing.simulation.scenario import Sim
 
-from .consumer_members import consumer_churn, consumer_members
+from .consumer_members import consumer_churn, consumer_members, lowered_session_timeout
 from .players import TOPIC, Committer, Deleter, InvalidClient, Producer
 from .racers import ExpiryRacer, LateHeartbeats, TransactionalRacer
 from .shared_log import AWAY_S, MovingPartitions
@@ -395,6 +395,7 @@ SCENARIOS = {
         moving_partitions,
         consumer_members,
         consumer_churn,
+        lowered_session_timeout,
     )
 }
 

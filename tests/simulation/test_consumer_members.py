@@ -9,6 +9,7 @@ import pytest
 
 from callboard.runtime.member.consumer_membership import ConsumerMembership
 from callboard.runtime.member.consumer_reconciler import ConsumerReconciler
+from callboard.runtime.member.consumer_session import ConsumerSession
 from callboard.runtime.member.consumer_state import ConsumerState, Event
 from callboard.runtime.testing.simulation.simulate import run_seed
 
@@ -39,11 +40,7 @@ def works_on_after_it_was_fenced(patch: pytest.MonkeyPatch) -> None:
 
 
 def assumes_a_longer_session(patch: pytest.MonkeyPatch) -> None:
-    async def learn(member: ConsumerMembership) -> bool:
-        member.lease.timeouts = member.options.timeouts(2 * SESSION_MS)
-        return True
-
-    patch.setattr(ConsumerMembership, "_learn_session_timeout", learn)
+    patch.setattr(ConsumerSession, "_timeouts", lambda session, _told_ms: session._options.timeouts(2 * SESSION_MS))
 
 
 def takes_shards_that_it_has_lost_again(patch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ NAMES = (
     "moving_partitions",
     "consumer_members",
     "consumer_churn",
+    "lowered_session_timeout",
 )
 
 

@@ -159,6 +159,13 @@ class CoordinatorIncarnation:
             return False
         return True
 
+    def set_of_group(self, group_id: str, settings: Mapping[str, str]) -> None:
+        """Change settings of a group, by Kafka's names, as an admin request does."""
+        alter = self.node.services.settings_admin.groups.alter
+        failure = immediate_outcome(partial(alter, group_id, lambda own: {**own, **settings}))
+        if failure is not None:
+            raise failure
+
     def partitions(self, topics: Iterable[str]) -> dict[str, int]:
         topic_objects = ((name, self.node.topics.get(name)) for name in topics)
         return {name: len(topic.partitions) for name, topic in topic_objects if topic is not None}
