@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import NamedTuple, overload
 
 from ..assignors.server.base import GroupMember
-from ..assignors.server.hash_order import timeline_order
+from ..assignors.server.hash_order import timeline_bits, timeline_order
 from ..steps import run_steps
 from .records import MemberValue, Partition, RegexValue
 from .state import NO_TARGET, GroupState, Member
@@ -28,7 +28,10 @@ class Snapshot(NamedTuple):
 
 
 class MembersToAssign(Sequence[GroupMember]):
-    """In the order of Kafka's table of members. Two are equal if an assignor cannot tell them apart."""
+    """In the order of Kafka's table of members.
+
+    Two are equal if the assignment of one is one of the other: which member asks makes no difference.
+    """
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
@@ -49,9 +52,15 @@ class MembersToAssign(Sequence[GroupMember]):
         return iter(self._members)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, MembersToAssign) and self.snapshot == other.snapshot
+        return isinstance(other, MembersToAssign) and self._compared == other._compared
 
     __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def _compared(self) -> tuple[object, ...]:
+        """The largest number of members grows when a member joins that has asked before."""
+        abouts, targets, regexes, members_max = self.snapshot
+        return timeline_bits(members_max), abouts, targets, regexes
 
     @cached_property
     def _members(self) -> list[GroupMember]:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Mapping, Sequence
 
 import pytest
+from consumer_group.group_world import Topics, World
 
 from callboard.actors.assignors.base import MemberSubscription, TopicPartition
 from callboard.actors.assignors.server.base import (
@@ -13,10 +14,12 @@ from callboard.actors.assignors.server.base import (
     AssignmentPending,
     GroupMember,
     GroupToAssign,
+    TargetAssignment,
     Topic,
 )
 from callboard.actors.assignors.server.function import ServerFunction
 from callboard.actors.assignors.server.table import SERVER_ASSIGNORS
+from callboard.actors.consumer_group.target import ASK_AGAIN_MS
 from callboard.runtime.node.assignor_thread import (
     JOBS_MAX,
     LOOP_MAX_US,
@@ -198,6 +201,35 @@ def test_members_and_their_topics_make_a_group_large() -> None:
     assert estimated_us(small._replace(members=members[:60])) < LOOP_MAX_US
     assert estimated_us(small._replace(members=members[:60], topics=topics)) > LOOP_MAX_US
     assert estimated_us(small._replace(names_max=3_000)) > LOOP_MAX_US
+
+
+class Held:
+    """Kafka's assignor, which begins when ``released`` is set."""
+
+    name = "uniform"
+
+    def __init__(self) -> None:
+        self.released = threading.Event()
+
+    def assign(self, group: GroupToAssign) -> TargetAssignment:
+        assert self.released.wait(FOREVER_S)
+        return SERVER_ASSIGNORS[self.name].assign(group)
+
+
+def test_any_member_gets_the_result_that_another_one_has_asked_for() -> None:
+    """Also if neither has a target yet."""
+    world, held = World(Topics(t=3)), Held()
+    assignor = BackgroundAssignor(held, wait_s=0)
+    world.assignors = {"uniform": assignor}
+    epochs = {}
+    for member_id in "abc":
+        epochs[member_id] = world.join(member_id, "t").member_epoch
+        world.wall_ms += ASK_AGAIN_MS
+    assert not world.state.targets
+    held.released.set()
+    wait_for_last(assignor)
+    assert world.beat("a", epochs["a"]).member_epoch == world.state.epoch.epoch
+    assert world.state.targets.keys() == {"a", "b", "c"}
 
 
 def test_kafkas_assignors_of_a_node_run_in_a_thread_for_large_groups() -> None:

@@ -71,12 +71,18 @@ def timeline_order(member_ids: Iterable[str], size_max: int) -> list[str]:
 
     The slot is a multiplicative hash. A slot with several keys is iterated from its end.
     """
-    bits = 1
-    while (size_max + 1) * 3 > 4 << bits:
-        bits += 1
+    bits = timeline_bits(size_max)
     last_first = list(member_ids)
     last_first.reverse()
     return sorted(last_first, key=lambda member_id: _timeline_slot(cached_java_hash(member_id), bits))
+
+
+def timeline_bits(size_max: int) -> int:
+    """The logarithm of the number of slots of a ``TimelineHashMap`` that has had so many entries."""
+    bits = 1
+    while (size_max + 1) * 3 > 4 << bits:
+        bits += 1
+    return bits
 
 
 def _timeline_slot(hash_code: int, bits: int) -> int:
