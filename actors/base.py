@@ -338,7 +338,6 @@ class Actor(pykka.Actor):
 
     handlers: ClassVar[Mapping[type, str]] = {}
     _methods: ClassVar[dict[type, Callable[..., Any]]] = {}
-    _immediate_methods: ClassVar[dict[type, Callable[..., Any]]] = {}
 
     supervision: ClassVar[Supervision | None] = None
     """None: pykka's rule. An error becomes the reply to an ``ask``; an error in a ``tell`` stops the actor."""
@@ -351,9 +350,9 @@ class Actor(pykka.Actor):
     placeholder passivates itself, the next message activates the original class. None: the reference is dead, and its
     error names the reason."""
 
-    immediate_handlers: ClassVar[Mapping[type, str]] = {}
-    """The methods for messages that an idle actor may handle without a mailbox (see ``Inbox.answer_at_once``). They
-    return the reply, never DEFERRED or steps, or, before they have changed anything, NOT_AT_ONCE."""
+    immediate_handlers: ClassVar[Mapping[type, Callable[[Any, Any], Any]]] = {}
+    """Functions of an idle actor and a message that it may handle without a mailbox (see ``Inbox.answer_at_once``).
+    They return the reply, never DEFERRED or steps, or, before they have changed anything, NOT_AT_ONCE."""
 
     may_pause: ClassVar[bool] = False
     """Whether a handler that returns a generator works in steps (see ``actors.steps``): its result is the reply.
@@ -370,9 +369,6 @@ class Actor(pykka.Actor):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls._methods = {message: _handler_method(cls, message, name) for message, name in cls.handlers.items()}
-        cls._immediate_methods = {
-            message: _handler_method(cls, message, name) for message, name in cls.immediate_handlers.items()
-        }
 
     def __new__(cls, *_args: Any, **_kwargs: Any) -> Self:
         """Make an instance with an inbox and a reference of its own, before its constructor runs."""

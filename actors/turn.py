@@ -53,16 +53,16 @@ def run_turn(actor: Actor, envelope: Envelope[Any]) -> None:
 
 
 def run_at_once(actor: Actor, message: Any) -> Any:
-    """Handle a message by its method in ``Actor.immediate_handlers``. NOT_AT_ONCE if there is none.
+    """Handle a message by its function in ``Actor.immediate_handlers``. NOT_AT_ONCE if there is none.
 
     An error is handled as that of a message whose sender does not wait. The reply is NOT_AT_ONCE then, too: the message
     may be sent again, to the instance that replaces this one.
     """
-    method = actor._immediate_methods.get(type(message))
-    if method is None:
+    handle = actor.immediate_handlers.get(type(message))
+    if handle is None:
         return NOT_AT_ONCE
     try:
-        return method(actor, message)
+        return handle(actor, message)
     except Exception as error:
         _handle_exception(actor, error, None)
         return NOT_AT_ONCE

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from ..base import Actor, Overflow, Supervision, requeue_first
-from ..consumer_group.group import ConsumerGroup
 from ..consumer_group.messages import ConsumerHeartbeat
 from ..engine_ports import NOT_AT_ONCE
 from ..errors import NO_ERROR, ErrorCode
@@ -34,6 +33,7 @@ from .environment import GroupEnvironment
 from .events import Reason
 from .failed_group import FailedGroup
 from .handlers import HANDLERS
+from .heartbeats import answer_consumer_heartbeat, answer_heartbeat
 from .in_flight import GroupSnapshot
 from .kind import Group
 from .offset_requests import commit
@@ -69,7 +69,7 @@ class GroupActor(Actor):
         Unpack: "unpack",
     }
 
-    immediate_handlers = {Heartbeat: "heartbeat", ConsumerHeartbeat: "renew_at_once"}
+    immediate_handlers = {Heartbeat: answer_heartbeat, ConsumerHeartbeat: answer_consumer_heartbeat}
 
     def __init__(self, group_id: str, partition: int, data: GroupData, environment: GroupEnvironment) -> None:
         super().__init__()
@@ -99,28 +99,12 @@ class GroupActor(Actor):
         return HANDLERS[row.handler](self.active, message, self.reply_to)
 
     def heartbeat(self, request: Heartbeat) -> object:
-        """The hot path: a heartbeat without effects has changed nothing."""
-        active = self.active
-        effects = active.effects
-        answer = active.group.handle(request, None, effects)
-        if effects.alarms:
-            active.apply_effects()
-        return answer
+        return answer_heartbeat(self, request)
 
     def consumer_heartbeat(self, request: ConsumerHeartbeat) -> object:
-        """The same for the consumer protocol. A heartbeat that may change something is handled by its row."""
-        answer = self.renew_at_once(request)
+        """A heartbeat that may change something is handled by its row."""
+        answer = answer_consumer_heartbeat(self, request)
         return self.on_receive(request) if answer is NOT_AT_ONCE else answer
-
-    def renew_at_once(self, request: ConsumerHeartbeat) -> object:
-        active = self.active
-        group = active.group
-        answer = group.renew(request, active.effects) if type(group) is ConsumerGroup else None
-        if answer is None:
-            return NOT_AT_ONCE
-        if active.effects.alarms:
-            active.apply_effects()
-        return answer
 
     def commit(self, request: OffsetCommit) -> object:
         return commit(self.active, request, self.reply_to)

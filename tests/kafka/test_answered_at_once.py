@@ -201,7 +201,7 @@ async def test_bug_restarts_the_group_and_the_heartbeat_is_answered(
             raise RuntimeError("planted")
 
         with monkeypatch.context() as patch:
-            patch.setattr(GroupActor, "_immediate_methods", dict.fromkeys(GroupActor._immediate_methods, fail))
+            patch.setattr(GroupActor, "immediate_handlers", dict.fromkeys(GroupActor.immediate_handlers, fail))
             response = await answer(client, frame("heartbeat", 4, **values))
         assert response[-3:-1] == (0).to_bytes(2, "big")
         assert replies == []
