@@ -186,6 +186,9 @@ class GroupSettings(ClassicGroupSettings, Protocol):
     @property
     def group_consumer_regex_refresh_interval_ms(self) -> int: ...
 
+    @property
+    def group_consumer_migration_policy(self) -> str: ...
+
 
 GroupConfigs = Mapping[str, Mapping[str, int]]
 """Settings of single groups (Kafka's resource type GROUP), by group id and Kafka's name, such as

@@ -4,6 +4,8 @@
 - messages.py, checks.py: heartbeats, and which are refused. heartbeat.py: what a heartbeat changes.
 - unchanged.py: the usual heartbeat, which changes nothing.
 - members.py: joining, static members. removal.py: leaving, timeouts.
+- classic_members.py: members of the classic protocol. conversion.py: the group begins as a classic one, or becomes one.
+  policy.py: whether it may. tombstones.py: the records that delete it.
 - target.py: when the group needs a new target assignment, and the assignor's part.
 - reconcile.py: how one member gets from its partitions to its target, as a table.
 - leaving.py: LeaveGroup. offsets.py: who may commit and fetch offsets. describe.py: ConsumerGroupDescribe.

@@ -13,6 +13,7 @@ from ..ports import GroupConfigs, GroupSettings, Random, TopicsView
 from ..steps import Steps
 from .messages import RegexesResolved, TopicFilter
 from .plan import RegexMatcher
+from .policy import MigrationPolicy
 from .records import RegexValue
 
 log = logging.getLogger("callboard.actors")
@@ -50,6 +51,14 @@ class OwnSettings:
     @property
     def regex_refresh_interval_ms(self) -> int:
         return self._settings.group_consumer_regex_refresh_interval_ms
+
+    @property
+    def migration_policy(self) -> MigrationPolicy:
+        return MigrationPolicy(self._settings.group_consumer_migration_policy)
+
+    @property
+    def classic_max_size(self) -> int:
+        return self._settings.group_max_size
 
 
 class GroupDecisions:

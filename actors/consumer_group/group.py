@@ -6,12 +6,14 @@ meanwhile. ``durable`` is what the records in the log amount to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
-from typing import Any
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from ..engine_ports import ReplyTo
 from ..error_reply import error_reply
 from ..errors import NO_ERROR, CoordinatorError, ErrorCode
+from ..group.classic import ClassicGroup
+from ..group.classic_kind import ClassicKind
 from ..group.deadlines import Deadlines, cancel_in_steps
 from ..group.decisions import Decided, DecisionQueue, DecisionsContext
 from ..group.effects import Effects
@@ -20,9 +22,24 @@ from ..group.events import DEAD_NAME, Cause, GroupEvent, Kind, Reason
 from ..group.kind import OffsetExpiry
 from ..group.requests import refuse
 from ..memory import MEMBER_BYTES
-from ..messages import DeleteGroup, LeaveGroup, Left, OffsetCommit, OffsetDelete, OffsetFetch, TxnOffsetCommit
-from ..records import GroupType
-from ..steps import SHORT_WORK_ITEMS, Steps, run_steps
+from ..messages import (
+    DeleteGroup,
+    Heartbeat,
+    Joined,
+    JoinGroup,
+    LeaveGroup,
+    Left,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetFetch,
+    Synced,
+    SyncGroup,
+    TxnOffsetCommit,
+)
+from ..records import GroupType, Record
+from ..steps import SHORT_WORK_ITEMS, Steps, pieces, run_steps
+from . import classic_members
+from .conversion import downgrade_records
 from .decision_environment import GroupDecisions
 from .describe import describe
 from .heartbeat import handle_heartbeat
@@ -36,18 +53,35 @@ from .messages import (
 )
 from .notes import before, event_at, events_of, identify
 from .offsets import check_commit, check_fetch, check_txn_commit
-from .plan import Plan
-from .records import CONSUMER
+from .plan import Downgrade, Plan
+from .records import CONSUMER, ConsumerRecord
 from .regexes import apply_result, described
-from .removal import rebalance_expired, session_expired
+from .removal import member_expired, rebalance_expired
 from .requests import describe_absent, refused
 from .state import GroupPhase, GroupState
 from .subscriptions import subscribed_topics
-from .timers import REBALANCE, SESSION, MemberTimers, RebalanceExpired, SessionExpired
+from .timers import (
+    CLASSIC_JOIN,
+    CLASSIC_SYNC,
+    REBALANCE,
+    SESSION,
+    JoinExpired,
+    MemberTimers,
+    RebalanceExpired,
+    SessionExpired,
+    SyncExpired,
+)
 from .unchanged import unchanged_reply
 
 PARTITION_BYTES = 200
 """A partition that a member has, in both states, with its target."""
+
+
+class Successor(NamedTuple):
+    """The classic group that a group becomes, when its records are durable."""
+
+    group: ClassicGroup
+    needs_rebalance: bool
 
 
 class ConsumerGroup:
@@ -63,6 +97,7 @@ class ConsumerGroup:
         self.decisions = GroupDecisions(group_id, environment)
         self.timers = MemberTimers(environment.clock)
         self.is_closed = False
+        self.successor: Successor | None = None
         self._environment = environment
         self._events: list[GroupEvent] = []  # of the entry in flight
         self._rebalances = 0  # of the entry in flight
@@ -114,15 +149,18 @@ class ConsumerGroup:
         plan = Plan()
         try:
             value = yield from DECISIONS[type(message)](self, message, plan)
-        except CoordinatorError as error:  # only of heartbeats
-            return Decided(refused(error))
+        except CoordinatorError as error:
+            return Decided(REFUSALS[type(message)](error))
         yield
         self._apply(message, plan)
+        records: Sequence[Record] = plan.records
+        if plan.downgrade is not None:
+            records = (*records, *(yield from self._prepare_downgrade(plan.downgrade)))
         if plan.regexes_to_resolve:
             describable = message.describable if isinstance(message, ConsumerHeartbeat) else None
             effects.background.append(self.decisions.resolution(plan.regexes_to_resolve, describable))
         self.timers.apply(plan, self.decisions.settings.session_timeout_ms, effects)
-        return Decided(value, plan.records)
+        return Decided(value, records, plan.downgrade is not None)
 
     def _count_names(self, message: Any) -> int:
         """The names of topics that a decision looks at."""
@@ -131,13 +169,36 @@ class ConsumerGroup:
         return subscribed + sum(len(value.topics) for value in state.regexes.values()) + len(names or ())
 
     def _apply(self, message: Any, plan: Plan) -> None:
-        if not plan.records:
+        if not plan.records and plan.downgrade is None:
             plan.apply_to(self.soft)
             return
         earlier = before(self.soft, plan)
         plan.apply_to(self.soft)
-        self._events += events_of(message, earlier, self.soft, self._environment.clock)
+        events = events_of(message, earlier, self.soft, self._environment.clock)
+        if plan.downgrade is None:
+            self._events += events
+        else:  # the states that follow are those of the classic group
+            self._events += (event for event in events if event.kind is not Kind.STATE_CHANGED)
         self._rebalances += plan.is_rebalance
+
+    # Changes of the protocol -----------------------------------------------------------------------------------------
+
+    def adopt(self, records: Sequence[ConsumerRecord]) -> Steps[None]:
+        """Begin as what a classic group becomes. The records are not durable yet."""
+        for piece in pieces(records):
+            self.soft.replay_all(piece)
+            yield
+
+    def _prepare_downgrade(self, downgrade: Downgrade) -> Steps[tuple[Record, ...]]:
+        group = ClassicKind().new_group(self.group_id, self._environment)
+        records = yield from downgrade_records(self.soft, downgrade, group, self.decisions.topics)
+        self.successor = Successor(group, downgrade.needs_rebalance)
+        return records
+
+    def hand_over(self, effects: Effects) -> list[tuple[Any, ReplyTo | None]]:
+        """The records of the successor are durable. Returns the requests that it has to handle."""
+        self._report_changes(effects)
+        return self.queue.take_waiting()
 
     # Records ---------------------------------------------------------------------------------------------------------
 
@@ -148,9 +209,9 @@ class ConsumerGroup:
         for member in value.members.values():
             cause = Cause(Reason.LOADED, identify(member))
             effects.events.append(event_at(clock, value, Kind.MEMBER_ADDED, cause, value.phase.value))
-        self._restore_timers(effects)
+        self.restore_timers(effects)
 
-    def _restore_timers(self, effects: Effects) -> None:
+    def restore_timers(self, effects: Effects) -> None:
         self.timers.restore(self.soft, self.decisions.settings.session_timeout_ms, effects)
 
     def creation_record(self, _request: Any) -> None:
@@ -158,6 +219,10 @@ class ConsumerGroup:
 
     def appended(self, value: GroupState, _context: Any, effects: Effects) -> None:
         self.durable = value
+        self._report_changes(effects)
+        self.queue.appended(effects)
+
+    def _report_changes(self, effects: Effects) -> None:
         events = self._take_events()
         effects.events += events
         effects.counters.expired_sessions += sum(
@@ -165,14 +230,14 @@ class ConsumerGroup:
         )
         effects.counters.rebalances += self._rebalances
         self._rebalances = 0
-        self.queue.appended(effects)
 
     def append_failed(self, context: DecisionsContext, error: ErrorCode, effects: Effects) -> None:
         """The state is again what it was before the entry. Removals by a deadline are tried again soon."""
         self.soft = GroupState(self.group_id) if self.durable is None else self.durable.copy()
+        self.successor = None
         self._take_events()
         self._rebalances = 0
-        self._restore_timers(effects)
+        self.restore_timers(effects)
         for cause, _ in context.decisions:
             self.timers.retry(cause.message, effects)
         self.queue.append_failed(error, effects)
@@ -248,6 +313,9 @@ Handler = Callable[[ConsumerGroup, Any, ReplyTo | None, Effects], Any]
 
 OPEN: Mapping[type, Handler] = {
     ConsumerHeartbeat: ConsumerGroup.submit,
+    JoinGroup: ConsumerGroup.submit,
+    SyncGroup: ConsumerGroup.submit,
+    Heartbeat: ConsumerGroup.submit,
     LeaveGroup: ConsumerGroup.submit,
     RegexesResolved: ConsumerGroup.submit,
     DescribeConsumerGroup: _describe,
@@ -262,6 +330,9 @@ OPEN: Mapping[type, Handler] = {
 
 CLOSED: Mapping[type, Handler] = {
     ConsumerHeartbeat: _refuse,
+    JoinGroup: _refuse,
+    SyncGroup: _refuse,
+    Heartbeat: _refuse,
     LeaveGroup: _refuse,
     RegexesResolved: _always(NO_ERROR),
     DescribeConsumerGroup: _refuse,
@@ -277,15 +348,32 @@ CLOSED: Mapping[type, Handler] = {
 
 
 def _decide_heartbeat(group: ConsumerGroup, request: ConsumerHeartbeat, plan: Plan) -> Steps[ConsumerHeartbeatReply]:
-    if _adds_member(group.soft, request) and group.decisions.refuses_new_members():
+    is_new = request.member_epoch == JOIN_EPOCH and _is_new(group.soft, request.member_id, request.instance_id)
+    if is_new and group.decisions.refuses_new_members():
         return ConsumerHeartbeatReply(ErrorCode.COORDINATOR_NOT_AVAILABLE, limit="memory_limit_bytes")
     return (yield from handle_heartbeat(group.soft, request, group.decisions, plan))
 
 
-def _adds_member(state: GroupState, request: ConsumerHeartbeat) -> bool:
+def _is_new(state: GroupState, member_id: str, instance_id: str | None) -> bool:
     """Whether the group would have one more member. A static member that restarts takes the place of the old one."""
-    is_known = request.member_id in state.members or request.instance_id in state.static_members
-    return request.member_epoch == JOIN_EPOCH and not is_known
+    return member_id not in state.members and instance_id not in state.static_members
+
+
+def _decide_join(group: ConsumerGroup, request: JoinGroup, plan: Plan) -> Steps[Joined]:
+    is_new = _is_new(group.soft, request.member_id, request.group_instance_id)
+    if is_new and group.decisions.refuses_new_members():
+        return Joined(ErrorCode.COORDINATOR_NOT_AVAILABLE, limit="memory_limit_bytes")
+    return (yield from classic_members.join(group.soft, request, group.decisions, plan))
+
+
+def _decide_sync(group: ConsumerGroup, request: SyncGroup, plan: Plan) -> Steps[Synced]:
+    yield
+    return classic_members.sync(group.soft, request, group.decisions, plan)
+
+
+def _decide_classic_heartbeat(group: ConsumerGroup, request: Heartbeat, plan: Plan) -> Steps[ErrorCode]:
+    yield
+    return classic_members.beat(group.soft, request, group.decisions, plan)
 
 
 def _decide_leave(group: ConsumerGroup, request: LeaveGroup, plan: Plan) -> Steps[Left]:
@@ -296,7 +384,20 @@ def _decide_session(group: ConsumerGroup, expired: SessionExpired, plan: Plan) -
     """A heartbeat that has waited with it may have renewed the session."""
     session = group.timers.sessions.get(expired.member_id)
     if session is not None and session.due_ms is None:
-        yield from session_expired(group.soft, expired.member_id, group.decisions, plan)
+        yield from member_expired(group.soft, expired.member_id, group.decisions, plan)
+
+
+def _decide_join_deadline(group: ConsumerGroup, expired: JoinExpired, plan: Plan) -> Steps[None]:
+    """The same for a JoinGroup that has waited with it."""
+    deadline = group.timers.joins.get(expired.member_id)
+    if deadline is not None and deadline.due_ms is None:
+        yield from member_expired(group.soft, expired.member_id, group.decisions, plan)
+
+
+def _decide_sync_deadline(group: ConsumerGroup, expired: SyncExpired, plan: Plan) -> Steps[None]:
+    deadline = group.timers.syncs.get(expired.member_id)
+    if deadline is not None and deadline.due_ms is None:
+        yield from member_expired(group.soft, expired.member_id, group.decisions, plan)
 
 
 def _decide_rebalance(group: ConsumerGroup, expired: RebalanceExpired, plan: Plan) -> Steps[None]:
@@ -310,12 +411,25 @@ def _decide_regexes(group: ConsumerGroup, result: RegexesResolved, plan: Plan) -
 
 DECISIONS: Mapping[type, Callable[[ConsumerGroup, Any, Plan], Steps[Any]]] = {
     ConsumerHeartbeat: _decide_heartbeat,
+    JoinGroup: _decide_join,
+    SyncGroup: _decide_sync,
+    Heartbeat: _decide_classic_heartbeat,
     LeaveGroup: _decide_leave,
     SessionExpired: _decide_session,
+    JoinExpired: _decide_join_deadline,
+    SyncExpired: _decide_sync_deadline,
     RebalanceExpired: _decide_rebalance,
     RegexesResolved: _decide_regexes,
 }
 """What decides about requests and about deadlines that have passed. Each returns the reply."""
+
+REFUSALS: Mapping[type, Callable[[CoordinatorError], Any]] = {
+    ConsumerHeartbeat: refused,
+    JoinGroup: lambda error: Joined(error.code, limit=error.limit),
+    SyncGroup: lambda error: Synced(error.code),
+    Heartbeat: lambda error: error.code,
+}
+"""The replies to requests whose decision raises CoordinatorError."""
 
 
 def _session_due(group: ConsumerGroup, member_id: str, effects: Effects) -> None:
@@ -327,6 +441,14 @@ def _rebalance_due(group: ConsumerGroup, member_id: str, effects: Effects) -> No
     group.queue.submit(RebalanceExpired(member_id, member_epoch), None, effects)
 
 
+def _join_due(group: ConsumerGroup, member_id: str, effects: Effects) -> None:
+    group.queue.submit(JoinExpired(member_id), None, effects)
+
+
+def _sync_due(group: ConsumerGroup, member_id: str, effects: Effects) -> None:
+    group.queue.submit(SyncExpired(member_id), None, effects)
+
+
 DEADLINES: Deadlines[ConsumerGroup] = Deadlines()
 DEADLINES.add_per_member(
     SESSION,
@@ -336,4 +458,10 @@ DEADLINES.add_per_member(
 )
 DEADLINES.add_per_member(
     REBALANCE, lambda group, member_id: group.timers.rebalance(member_id), lambda group: (), _rebalance_due
+)
+DEADLINES.add_per_member(
+    CLASSIC_JOIN, lambda group, member_id: group.timers.joins.get(member_id), lambda group: (), _join_due
+)
+DEADLINES.add_per_member(
+    CLASSIC_SYNC, lambda group, member_id: group.timers.syncs.get(member_id), lambda group: (), _sync_due
 )

@@ -5,7 +5,7 @@ Source: ``GroupMetadataManager.consumerGroupHeartbeat`` of Kafka 4.3.1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from ..ports import TopicsView
 from ..steps import Steps, pieces
@@ -20,7 +20,7 @@ from .messages import (
 )
 from .plan import DecisionEnvironment, Plan, RebalanceDeadline
 from .reconcile import Reconciliation, reconcile
-from .records import CurrentRecord, CurrentValue, MemberRecord, MemberState, TopicMetadataRecord
+from .records import CurrentRecord, CurrentValue, MemberRecord, MemberState, Partition, TopicMetadataRecord
 from .regexes import RegexChange, change_regex
 from .removal import leave, leave_for_a_while
 from .state import GroupState, Member
@@ -55,13 +55,15 @@ def _beat(
     regex_change = change_regex(state, before.about, about, environment, plan)
     names_change = about.topics != before.about.topics
     needs_epoch = names_change or regex_change is RegexChange.RESOLVED
-    target = yield from _target(state, member, needs_epoch, environment, plan)
+    target = yield from target_after(state, member, needs_epoch, environment, plan)
     has_changed = names_change or regex_change is not RegexChange.NONE
-    current = yield from _reconcile(state, member, target, request, has_changed, environment.topics)
+    current = yield from current_after(state, member, target, request.owned, has_changed, environment.topics)
     if current != member.current:
         plan.records.append(CurrentRecord(state.group_id, member_id, current))
         plan.deadlines[member_id] = _deadline(member, current)
-    plan.sessions.append(member_id)
+    plan.sessions[member_id] = None
+    if before.about.classic is not None:
+        plan.joins[member_id] = plan.syncs[member_id] = None
     is_told = request.member_epoch == JOIN_EPOCH or request.is_full or current.assigned != before.current.assigned
     return ConsumerHeartbeatReply(
         member_id=member_id,
@@ -71,9 +73,10 @@ def _beat(
     )
 
 
-def _target(
+def target_after(
     state: GroupState, member: Member, has_changed: bool, environment: DecisionEnvironment, plan: Plan
 ) -> Steps[Target]:
+    """The target of a member, with what it now says of itself. ``has_changed``: whether the group needs a new epoch."""
     version = environment.topics.version  # before any step: topics that change meanwhile are looked at again
     is_current = state.seen.topics_version == version
     if is_current and not has_changed and not needs_target(state, environment):
@@ -91,14 +94,15 @@ def _target(
     return (yield from next_target(state, member, group, environment, plan))
 
 
-def _reconcile(
+def current_after(
     state: GroupState,
     member: Member,
     target: Target,
-    request: ConsumerHeartbeat,
+    owned: Collection[Partition] | None,
     has_changed: bool,
     topics: TopicsView,
 ) -> Steps[CurrentValue]:
+    """What the member has after its next step to the target. ``owned``, ``has_changed``: see ``Reconciliation``."""
     if not has_changed and member.is_reconciled_to(target.epoch):
         return member.current
     names = yield from topics_of(member.about, state.regexes)
@@ -113,7 +117,7 @@ def _reconcile(
             target.partitions,
             topic_ids,
             state.owners.__contains__,
-            request.owned,
+            owned,
             has_changed,
             bool(names),
         )

@@ -45,5 +45,8 @@ def _check_idle(group: ConsumerGroup) -> None:
         session, rebalance = group.timers.sessions[member.member_id], group.timers.rebalance(member.member_id)
         assert session.due_ms is not None, f"the session of {member.member_id!r} has no end"
         has_time = rebalance is not None and rebalance.due_ms is not None
-        is_revoking = member.current.state is MemberState.UNREVOKED_PARTITIONS
+        is_classic = member.about.classic is not None
+        is_revoking = member.current.state is MemberState.UNREVOKED_PARTITIONS and not is_classic
         assert has_time == is_revoking, f"{member.member_id!r} has {'no' if is_revoking else 'a'} rebalance deadline"
+        is_awaited = member.member_id in group.timers.joins or member.member_id in group.timers.syncs
+        assert is_classic or not is_awaited, f"{member.member_id!r} has to send JoinGroup or SyncGroup"

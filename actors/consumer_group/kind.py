@@ -8,20 +8,9 @@ from typing import Any
 from ..group.environment import GroupEnvironment
 from ..records import Record
 from .group import ConsumerGroup
-from .records import (
-    CONSUMER,
-    CurrentRecord,
-    GroupEpochRecord,
-    GroupEpochValue,
-    MemberRecord,
-    RegexRecord,
-    RegexValue,
-    TargetEpochRecord,
-    TargetEpochValue,
-    TargetRecord,
-    TopicMetadataRecord,
-)
+from .records import CONSUMER, GroupEpochValue, RegexValue, TargetEpochValue
 from .state import GroupPhase, GroupState
+from .tombstones import tombstones
 
 
 class ConsumerKind:
@@ -64,19 +53,6 @@ class ConsumerKind:
             state.regexes = {regex: RegexValue(*resolved) for regex, resolved in regexes.items()}
         return state
 
-    def tombstones(self, group_id: str, value: GroupState | None) -> Iterator[Record]:
-        """In Kafka's order. A group that was never stored has none."""
-        if value is None:
-            return
-        for member_id in value.members:
-            yield CurrentRecord(group_id, member_id, None)
-        for member_id in value.targets:
-            yield TargetRecord(group_id, member_id, None)
-        yield TargetEpochRecord(group_id, None)
-        for member_id in value.members:
-            yield MemberRecord(group_id, member_id, None)
-        if value.has_topic_metadata:
-            yield TopicMetadataRecord(group_id, None)
-        for regex in value.regexes:
-            yield RegexRecord(group_id, regex, None)
-        yield GroupEpochRecord(group_id, None)
+    def tombstones(self, _group_id: str, value: GroupState | None) -> Iterator[Record]:
+        """A group that was never stored has none."""
+        return iter(()) if value is None else tombstones(value)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from ..messages import JoinGroup
 from ..steps import Steps, distinct, sorted_in_steps
 from .checks import check_epoch, check_released, known_member, known_static_member
 from .messages import JOIN_EPOCH, ConsumerHeartbeat
@@ -38,7 +41,22 @@ def _static_member(
     replaced = state.static_member(instance_id)
     if replaced is None:
         return state.members.get(member_id) or Member(member_id)
-    check_released(replaced, instance_id, member_id)
+    if replaced.about.classic is None:
+        check_released(replaced, instance_id, member_id)
+    return _replace(state, replaced, member_id, plan)
+
+
+def find_classic_member(state: GroupState, request: JoinGroup, member_id: str, plan: Plan) -> Member:
+    """The member before this JoinGroup. Raises CoordinatorError.
+
+    ``member_id``: that of the request, or a new one. A static member may take the place of any other one.
+    """
+    instance_id = request.group_instance_id
+    if instance_id is not None and request.member_id:
+        return known_static_member(state, instance_id, member_id)
+    replaced = None if instance_id is None else state.static_member(instance_id)
+    if replaced is None:
+        return state.members.get(member_id) or Member(member_id)
     return _replace(state, replaced, member_id, plan)
 
 
@@ -72,7 +90,7 @@ def updated_about(about: MemberValue, request: ConsumerHeartbeat) -> Steps[Membe
     timeout_ms = request.rebalance_timeout_ms
     topics = about.topics
     if request.topics is not None:
-        topics = yield from _sorted_topics(request.topics)
+        topics = yield from sorted_topics(request.topics)
         topics = about.topics if topics == about.topics else topics  # one object: comparing it takes no time
         yield
     return about._replace(
@@ -103,6 +121,7 @@ def _says_nothing(about: MemberValue, request: ConsumerHeartbeat) -> bool:
     )
 
 
-def _sorted_topics(topics: tuple[str, ...]) -> Steps[tuple[str, ...]]:
+def sorted_topics(topics: Sequence[str]) -> Steps[tuple[str, ...]]:
+    """Different names, in Java's order."""
     names = yield from distinct(topics)
     return tuple((yield from sorted_in_steps(names, lambda name: name.encode("utf-16-be", "surrogatepass"))))

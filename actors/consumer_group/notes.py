@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 from ..engine_ports import Clock
 from ..group.events import Cause, GroupEvent, Kind, Reason, event_of, leave_cause
-from ..messages import LeaveGroup
+from ..messages import JoinGroup, LeaveGroup
 from .messages import LEAVE_STATIC_EPOCH, ConsumerHeartbeat
 from .plan import Plan
 from .records import MemberRecord
 from .state import GroupPhase, GroupState, Member
-from .timers import RebalanceExpired, SessionExpired
+from .timers import JoinExpired, RebalanceExpired, SessionExpired, SyncExpired
 
 
 class Identified(NamedTuple):
@@ -91,8 +91,15 @@ def _cause_of_removal(message: Any, member: Member, is_replaced: bool) -> Cause:
         return Cause(Reason.STATIC_MEMBER_REPLACED, identity)
     if isinstance(message, LeaveGroup):
         return _cause_of_leaving(message, identity)
-    reason = {SessionExpired: Reason.SESSION_EXPIRED, RebalanceExpired: Reason.DID_NOT_REVOKE}.get(type(message))
-    return Cause(reason or Reason.MEMBER_LEFT, identity)
+    return Cause(_EXPIRED.get(type(message), Reason.MEMBER_LEFT), identity)
+
+
+_EXPIRED = {
+    SessionExpired: Reason.SESSION_EXPIRED,
+    RebalanceExpired: Reason.DID_NOT_REVOKE,
+    JoinExpired: Reason.DID_NOT_REJOIN,
+    SyncExpired: Reason.SYNC_TIMEOUT,
+}
 
 
 def _cause_of_leaving(request: LeaveGroup, identity: Identified) -> Cause:
@@ -107,9 +114,11 @@ def _cause_of_leaving(request: LeaveGroup, identity: Identified) -> Cause:
 
 def _cause_of_change(message: Any, state: GroupState) -> Cause:
     """No member comes or goes: the sender subscribes to other topics, or has given partitions back."""
-    if not isinstance(message, ConsumerHeartbeat) or message.member_id not in state.members:
+    if not isinstance(message, ConsumerHeartbeat | JoinGroup) or message.member_id not in state.members:
         return Cause(Reason.TOPICS_CHANGED)
     identity = identify(state.members[message.member_id])
+    if isinstance(message, JoinGroup):
+        return Cause(Reason.SUBSCRIPTION_CHANGED, identity, message.reason)
     if message.member_epoch == LEAVE_STATIC_EPOCH:
         return Cause(Reason.LEFT_FOR_A_WHILE, identity)
     is_new_subscription = message.topics is not None or message.regex is not None

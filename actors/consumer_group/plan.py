@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 from ..assignors.server.base import ServerAssignor
 from ..ports import TopicsView
 from ..steps import Steps
+from .policy import MigrationPolicy
 from .records import ConsumerRecord
 from .state import GroupState
 
@@ -30,6 +31,13 @@ class ConsumerSettings(Protocol):
     @property
     def regex_refresh_interval_ms(self) -> int: ...
 
+    @property
+    def migration_policy(self) -> MigrationPolicy: ...
+
+    @property
+    def classic_max_size(self) -> int:
+        """The maximum number of members of a classic group."""
+
 
 class ConsumerGroupSettings(NamedTuple):
     """The same with fixed values. Defaults are Kafka's."""
@@ -39,6 +47,8 @@ class ConsumerGroupSettings(NamedTuple):
     heartbeat_interval_ms: int = 5_000
     assignment_interval_ms: int = 1_000
     regex_refresh_interval_ms: int = 600_000
+    migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
+    classic_max_size: int = 2**31 - 1
 
 
 class RegexMatcher(Protocol):
@@ -99,34 +109,57 @@ class RebalanceDeadline(NamedTuple):
     member_epoch: int
 
 
+class Downgrade(NamedTuple):
+    """The group becomes a classic one, without the members ``leaving``.
+
+    ``joining``: the member that takes the place of a static one; "" if there is none. ``generation``: of the classic
+    group. ``needs_rebalance``: whether its members have to join again.
+    """
+
+    leaving: Collection[str]
+    joining: str
+    generation: int
+    needs_rebalance: bool
+
+
 class Plan:
-    """``sessions``: members whose session begins again. ``deadlines``: None cancels the deadline of the member.
+    """``sessions``: members whose session begins again, with its length in ms; None: as the settings say.
+
+    ``deadlines``: None cancels the deadline of the member. ``joins`` and ``syncs``: within how many ms members of the
+    classic protocol have to send JoinGroup or SyncGroup; None: they have. A member that already has to join does not
+    get more time.
 
     ``removed``: members whose timers are cancelled. ``is_rebalance``: for metrics; a member that leaves does not count.
     ``topics_version``: of the topics that the decision looked at; None if it did not. ``regexes_to_resolve``: begin to
     resolve these together. ``regexes_version``: of the topics that a result is about; None if there is no result.
-    ``asked_ms``: when the assignor was asked that still works; None if it was not.
+    ``asked_ms``: when the assignor was asked that still works; None if it was not. ``downgrade``: after the records.
     """
 
     __slots__ = (
         *(
             "asked_ms",
             "deadlines",
+            "downgrade",
+            "joins",
             "is_rebalance",
             "records",
             "regexes_to_resolve",
             "regexes_version",
             "removed",
             "sessions",
+            "syncs",
         ),
         "topics_version",
     )
 
     def __init__(self) -> None:
         self.records: list[ConsumerRecord] = []
-        self.sessions: list[str] = []
+        self.sessions: dict[str, int | None] = {}
         self.deadlines: dict[str, RebalanceDeadline | None] = {}
+        self.joins: dict[str, int | None] = {}
+        self.syncs: dict[str, int | None] = {}
         self.removed: list[str] = []
+        self.downgrade: Downgrade | None = None
         self.is_rebalance = False
         self.topics_version: int | None = None
         self.regexes_to_resolve: Collection[str] = ()

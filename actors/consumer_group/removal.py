@@ -9,9 +9,10 @@ from collections.abc import Sequence
 
 from ..steps import Steps
 from .checks import known_member, known_static_member
+from .conversion import may_downgrade
 from .members import removal_records
 from .messages import LEAVE_STATIC_EPOCH, ConsumerHeartbeat, ConsumerHeartbeatReply
-from .plan import DecisionEnvironment, Plan
+from .plan import DecisionEnvironment, Downgrade, Plan
 from .records import NO_PARTITIONS, CurrentRecord, RegexRecord
 from .state import GroupState, Member
 from .subscriptions import without_members
@@ -51,19 +52,26 @@ def _sender(state: GroupState, request: ConsumerHeartbeat) -> Member:
 def remove_members(
     state: GroupState, member_ids: Sequence[str], environment: DecisionEnvironment, plan: Plan
 ) -> Steps[None]:
-    """Remove members of the group, in one write. Does nothing if there are none."""
+    """Remove members of the group, in one write. Does nothing if there are none.
+
+    If only members of the classic protocol are left the group becomes a classic one.
+    """
     if not member_ids:
+        return
+    plan.removed += member_ids
+    if may_downgrade(state, member_ids, len(state.members) - len(member_ids), environment.settings):
+        plan.downgrade = Downgrade(member_ids, "", state.epoch.epoch, True)
         return
     for member_id in member_ids:
         plan.records += removal_records(state.group_id, member_id)
-        plan.removed.append(member_id)
     subscriptions = without_members(state, member_ids)
     unused = state.regex_members.keys() - {regex for _names, regex in subscriptions}
     plan.records += (RegexRecord(state.group_id, regex, None) for regex in sorted(unused))
     yield from next_group_epoch(state, subscriptions, True, environment, plan)
 
 
-def session_expired(state: GroupState, member_id: str, environment: DecisionEnvironment, plan: Plan) -> Steps[None]:
+def member_expired(state: GroupState, member_id: str, environment: DecisionEnvironment, plan: Plan) -> Steps[None]:
+    """A session has ended, or a member of the classic protocol has not joined or synced in time."""
     if member_id in state.members:
         yield from remove_members(state, [member_id], environment, plan)
 

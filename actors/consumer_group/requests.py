@@ -20,7 +20,7 @@ def heartbeat_error(_request: ConsumerHeartbeat, error: ErrorCode) -> ConsumerHe
 
 
 def refused(error: CoordinatorError) -> ConsumerHeartbeatReply:
-    return ConsumerHeartbeatReply(error.code, str(error), limit=error.limit)
+    return ConsumerHeartbeatReply(error.code, str(error) or None, limit=error.limit)
 
 
 def invalid_heartbeat(request: ConsumerHeartbeat, assignors: Collection[str]) -> ConsumerHeartbeatReply | None:

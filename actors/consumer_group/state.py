@@ -84,7 +84,7 @@ class GroupState:
     __slots__ = (
         *("epoch", "group_id", "has_topic_metadata", "members", "members_max", "owners", "regex_members"),
         *("regexes", "seen", "static_members", "subscriptions", "target", "targets", "text_bytes"),
-        "_stable_at",
+        "_counts",
     )
 
     def __init__(self, group_id: str) -> None:
@@ -102,7 +102,9 @@ class GroupState:
         self.text_bytes = 0
         self.members_max = 0
         self.seen = Seen()
-        self._stable_at: dict[int, int] = {}  # member epoch -> number of members that are stable there
+        self._counts: dict[int | str | None, int] = {}
+        """How many members are stable in an epoch, offer a protocol of this name, and use the classic protocol (None).
+        """
 
     def __eq__(self, other: object) -> bool:
         """Whether the records of both amount to the same."""
@@ -135,8 +137,17 @@ class GroupState:
             return GroupPhase.EMPTY
         if self.epoch.epoch > self.target.epoch:
             return GroupPhase.ASSIGNING
-        is_stable = self._stable_at.get(self.target.epoch) == len(self.members)
+        is_stable = self._counts.get(self.target.epoch) == len(self.members)
         return GroupPhase.STABLE if is_stable else GroupPhase.RECONCILING
+
+    @property
+    def classic_count(self) -> int:
+        """How many members use the classic protocol."""
+        return self._counts.get(None, 0)
+
+    def offer_count(self, protocol: str) -> int:
+        """How many members of the classic protocol offer a protocol (assignor) of this name."""
+        return self._counts.get(protocol, 0)
 
     def static_member(self, instance_id: str) -> Member | None:
         member_id = self.static_members.get(instance_id)
@@ -185,11 +196,15 @@ class GroupState:
     def _count(self, member: Member, step: int, keeps_about: bool) -> None:
         """``keeps_about``: only the partitions of the member change, so its names are not counted again."""
         if member.current.state is MemberState.STABLE:
-            _add(self._stable_at, member.current.member_epoch, step)
+            _add(self._counts, member.current.member_epoch, step)
         if keeps_about:
             return
         self.text_bytes += step * member.about.text_bytes
         _add(self.subscriptions, member.about.subscription, step)
+        if member.about.classic is not None:
+            _add(self._counts, None, step)
+            for name in {name for name, _metadata in member.about.classic.protocols}:
+                _add(self._counts, name, step)
         if member.about.regex:
             _add(self.regex_members, member.about.regex, step)
 

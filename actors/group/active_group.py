@@ -5,6 +5,7 @@ The functions in ``deletion``, ``offset_requests``, ``handlers`` and ``restart``
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Set
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -38,12 +39,15 @@ class ActiveGroup:
     """What the messages to one instance of a ``GroupActor`` read and change.
 
     ``actor``: its reference. ``group``: the soft state, made from ``data``, the durable state. ``in_flight`` outlives
-    the instance.
+    the instance. If ``group`` has taken the place of one of another kind, ``appends_before_change`` appends were sent
+    before, and ``cancelled_names`` are deadlines of the other one, whose alarms may still come.
     """
 
     __slots__ = (
         "actor",
+        "appends_before_change",
         "appends_before_idle",
+        "cancelled_names",
         "counted_offset_bytes",
         "data",
         "effects",
@@ -69,6 +73,8 @@ class ActiveGroup:
         self.listed: GroupChanged | None = None
         self.idle = Deadline(IDLE)
         self.appends_before_idle = 0
+        self.appends_before_change = 0
+        self.cancelled_names: Set[Hashable] = frozenset()
         self.counted_offset_bytes = 0
         """``data.offsets.size_bytes`` when the memory was counted last."""
         self.group = self.make_group()

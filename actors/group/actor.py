@@ -99,7 +99,9 @@ class GroupActor(Actor):
         return HANDLERS[row.handler](self.active, message, self.reply_to)
 
     def heartbeat(self, request: Heartbeat) -> object:
-        return answer_heartbeat(self, request)
+        """In a consumer group a heartbeat is a decision, which is handled by its row."""
+        answer = answer_heartbeat(self, request)
+        return self.on_receive(request) if answer is NOT_AT_ONCE else answer
 
     def consumer_heartbeat(self, request: ConsumerHeartbeat) -> object:
         """A heartbeat that may change something is handled by its row."""

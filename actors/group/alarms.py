@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
+from ..errors import UnknownDeadline
 from ..steps import Steps, pieces
 from .active_group import IDLE, ActiveGroup
 
@@ -13,9 +14,18 @@ def expire(active: ActiveGroup, names: Sequence[Hashable]) -> Steps[bool]:
     for piece in pieces(names):
         for name in piece:
             if name != IDLE:
-                active.group.expired(name, active.effects)
+                _expire(active, name)
                 if active.effects.work:
                     yield from active.work_in_steps()
         active.apply_effects()
         yield
     return IDLE in names and active.handle_idle_deadline()
+
+
+def _expire(active: ActiveGroup, name: Hashable) -> None:
+    """A group that has become one of another kind does not know all alarms that were on their way."""
+    try:
+        active.group.expired(name, active.effects)
+    except UnknownDeadline:
+        if name not in active.cancelled_names:
+            raise

@@ -1,25 +1,35 @@
-"""An empty group of one kind becomes a group of another kind when a member of that kind joins.
+"""A group becomes a group of another kind: an empty one when a member of that kind joins, one of consumers at any time.
 
 A new group decides about the request. If it has records, the tombstones of the old kind come before them in the same
-entry. Until that is durable, ``data`` has the old kind: see ``restart.handle_group_record_written``. Source: Kafka's
-``maybeDeleteEmptyClassicGroup`` and ``maybeDeleteEmptyConsumerGroup``.
+entry. Until that is durable, ``data`` has the old kind: see ``restart.handle_group_record_written``. A consumer group
+that becomes a classic one is replaced only then. Source: Kafka's ``maybeDeleteEmptyClassicGroup``,
+``maybeDeleteEmptyConsumerGroup``, ``convertToConsumerGroup`` and ``convertToClassicGroup``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from ..base import requeue_first
+from ..consumer_group.conversion import check_upgrade, upgrade_records
+from ..consumer_group.group import ConsumerGroup
+from ..consumer_group.messages import ConsumerHeartbeat
+from ..consumer_group.requests import refused
 from ..engine_ports import ReplyTo
-from ..errors import ErrorCode
+from ..errors import CoordinatorError, ErrorCode
 from ..messages import GroupRequest
-from ..records import GroupType
+from ..records import GroupType, Record
 from ..steps import Steps
 from .active_group import ActiveGroup
+from .classic import ClassicGroup
 from .contexts import NewGroupContext
 from .effects import Effects
-from .events import Reason
+from .events import Cause, Reason
 from .kind import Group
 from .kinds import KINDS
+from .replies import answer_parked
+from .states import Event
 
 
 def append_creation(group: Group, request: GroupRequest, effects: Effects) -> None:
@@ -37,32 +47,90 @@ def handle_as(active: ActiveGroup, group_type: GroupType, request: GroupRequest,
     group, effects = KINDS[group_type].new_group(active.group_id, active.environment), active.effects
     answer = group.handle(request, reply, effects)
     if effects.work:
-        return _finish_in_steps(active, group, request, answer)
-    _replace(active, group, request)
+        return _finish_in_steps(active, answer, lambda: _create(active, group, request))
+    _create(active, group, request)
     return answer
 
 
-def _finish_in_steps(active: ActiveGroup, group: Group, request: GroupRequest, answer: object) -> Steps[object]:
+def _finish_in_steps(active: ActiveGroup, answer: object, replace: Callable[[], None]) -> Steps[object]:
     """The decision takes long. Its records are there after its last step."""
     work = active.effects.work
     while work:
         yield from work.popleft()
-    _replace(active, group, request)
+    replace()
     return answer
 
 
-def _replace(active: ActiveGroup, group: Group, request: GroupRequest) -> None:
+def _create(active: ActiveGroup, group: Group, request: GroupRequest) -> None:
     effects = active.effects
     if not effects.records:
         append_creation(group, request, effects)
     if effects.records:
-        effects.records = (*active.data.kind.tombstones(active.group_id, active.data.value), *effects.records)
-        effects.alarms = _cancelled_alarms(active.group) | effects.alarms
-        active.group = group
+        _replace(active, group, ())
+
+
+def upgrade(active: ActiveGroup, request: ConsumerHeartbeat, reply: ReplyTo | None) -> Steps[Any]:
+    """A member of the consumer protocol joins a classic group with members, which becomes a consumer group.
+
+    If it may not, or the heartbeat is refused, the group stays as it is. Returns the answer.
+    """
+    classic, effects = active.group, active.effects
+    assert isinstance(classic, ClassicGroup)
+    group = ConsumerGroup(active.group_id, active.environment)
+    try:
+        check_upgrade(classic, group.decisions.settings)
+        yield from answer_parked(classic, ErrorCode.REBALANCE_IN_PROGRESS, effects)
+        records = yield from upgrade_records(classic, group.decisions)
+    except CoordinatorError as error:
+        return refused(error)
+    yield from group.adopt(records)
+    answer = group.handle(request, reply, effects)
+    if effects.work:
+        return (yield from _finish_in_steps(active, answer, lambda: _begin_upgraded(active, group, records)))
+    _begin_upgraded(active, group, records)
+    return answer
+
+
+def _begin_upgraded(active: ActiveGroup, group: ConsumerGroup, records: tuple[Record, ...]) -> None:
+    if active.effects.records:
+        group.restore_timers(active.effects)
+        _replace(active, group, records)
+
+
+def downgrade(active: ActiveGroup) -> bool:
+    """The records are durable by which a consumer group becomes a classic one. False if there were none."""
+    group, effects = active.group, active.effects
+    if not isinstance(group, ConsumerGroup) or group.successor is None:
+        return False
+    successor, waiting = group.successor, group.hand_over(effects)
+    _take_place(active, successor.group)
+    for member in successor.group.members:
+        successor.group.renew_session(member, effects)
+    if successor.needs_rebalance:
+        successor.group.apply(Event.MEMBERS_LEFT, Cause(Reason.DOWNGRADED), effects)
+    requeue_first(active.actor.actor_inbox, waiting)
+    return True
+
+
+def _replace(active: ActiveGroup, group: Group, records: tuple[Record, ...]) -> None:
+    """The records of the decision follow those that delete the old group, and ``records``."""
+    effects, data = active.effects, active.data
+    effects.records = (*data.kind.tombstones(active.group_id, data.value), *records, *effects.records)
+    _take_place(active, group)
+
+
+def _take_place(active: ActiveGroup, group: Group) -> None:
+    """Put a group in the place of one of another kind, whose deadlines are cancelled."""
+    effects = active.effects
+    cancelled = _cancelled_alarms(active.group)
+    effects.alarms = cancelled | effects.alarms
+    active.cancelled_names = cancelled.keys()
+    active.appends_before_change = active.in_flight.appends_sent
+    active.group = group
 
 
 def _cancelled_alarms(group: Group) -> dict[Any, int | None]:
-    """An empty group may have deadlines of member ids that have not joined yet."""
+    """What is left of the group: its deadlines, such as those of member ids that have not joined yet."""
     effects = Effects()
     group.close(ErrorCode.COORDINATOR_NOT_AVAILABLE, Reason.DELETED, effects)
     effects.finish_work()

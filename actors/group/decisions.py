@@ -38,10 +38,14 @@ class Cause(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """``value``: the reply, when ``records`` are durable. They have changed the soft state."""
+    """``value``: the reply, when ``records`` are durable. They have changed the soft state.
+
+    ``ends_group``: the group becomes one of another kind, which decides about what waits.
+    """
 
     value: Any
     records: Sequence[Record] = ()
+    ends_group: bool = False
 
 
 class DecisionsContext(NamedTuple):
@@ -94,7 +98,7 @@ class DecisionQueue:
             self.waiting.append(Cause(message, reply))
             self._decide_waiting(effects)
             return DEFERRED
-        value, records = run_steps(self._decide(message, effects))
+        value, records, _ = run_steps(self._decide(message, effects))
         if not records:
             return value
         self._append(((Cause(message, reply), value),), records, effects)
@@ -116,6 +120,15 @@ class DecisionQueue:
             self._decisions_max = len(failed.decisions) // 2
         self._decide_waiting(effects)
 
+    def take_waiting(self) -> list[tuple[Any, ReplyTo | None]]:
+        """The requests that wait, for the group of another kind that takes the place of this one."""
+        waiting: list[tuple[Any, ReplyTo | None]] = [
+            (cause.message, cause.reply) for cause in self.waiting if cause.reply is not None
+        ]
+        self.in_flight = None
+        self.waiting.clear()
+        return waiting
+
     def refuse_all(self, error: ErrorCode, effects: Effects) -> None:
         """Reply to all requests that wait. The entry in flight is answered by its context."""
         undelivered = [cause for cause, _ in self._undelivered]
@@ -135,9 +148,11 @@ class DecisionQueue:
         while self.waiting and self._has_room(records):
             cause = self.waiting.popleft()
             self._undelivered.append((cause, None))  # first: a bug must not lose its reply
-            value, added = yield from self._decide(cause.message, effects)
+            value, added, ends_group = yield from self._decide(cause.message, effects)
             self._undelivered[-1] = cause, value
             records += added
+            if ends_group:
+                break
             if not len(self._undelivered) % DECISIONS_PER_STEP:
                 yield
         decisions, self._undelivered = tuple(self._undelivered), []

@@ -52,6 +52,7 @@ class Reason(StrEnum):
     SYNC_TIMEOUT = "no SyncGroup within the rebalance timeout"  # also removes the members that did not send it
     ASSIGNMENT_NOT_STORED = "the assignment could not be stored"
     TOPICS_CHANGED = "a topic was created, has grown, or was deleted"
+    DOWNGRADED = "the last member of the consumer protocol left"
     TOO_MANY_MEMBERS = "loaded with more members than the maximum size"
 
     # The join phase ends.

@@ -14,8 +14,10 @@ from ..errors import ErrorCode
 from ..messages import DescribedEvents, DescribeEvents, GroupRequest
 from ..steps import Steps
 from .active_group import ActiveGroup
-from .change_of_kind import append_creation, handle_as
+from .change_of_kind import append_creation, handle_as, upgrade
+from .classic import ClassicGroup
 from .deletion import delete_group
+from .kind import Group
 from .offset_requests import commit, commit_in_transaction, delete_offsets, fetch
 from .requests import REQUESTS
 
@@ -75,9 +77,15 @@ def _beat_other_kind(active: ActiveGroup, request: ConsumerHeartbeat, reply: Rep
     invalid = invalid_heartbeat(request, active.environment.consumer_groups.assignors)
     if invalid is not None:
         return invalid
+    if request.member_epoch == JOIN_EPOCH and _is_classic_with_members(active.group):
+        return _applied(active, upgrade(active, request, reply))
     if request.member_epoch == JOIN_EPOCH:
         return create_or_handle(active, request, reply)
     return _applied(active, active.group.handle(request, reply, active.effects))
+
+
+def _is_classic_with_members(group: Group) -> bool:
+    return isinstance(group, ClassicGroup) and group.state.may_have_members
 
 
 def describe_events(active: ActiveGroup, _request: DescribeEvents, _reply: ReplyTo | None) -> DescribedEvents:

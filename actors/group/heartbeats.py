@@ -18,9 +18,12 @@ class Active(Protocol):
 
 
 def answer_heartbeat(actor: Active, request: Heartbeat) -> object:
+    """NOT_AT_ONCE in a consumer group, where the heartbeat of a member of the classic protocol is a decision."""
     active = actor.active
-    effects = active.effects
-    answer = active.group.handle(request, None, effects)
+    group, effects = active.group, active.effects
+    if type(group) is ConsumerGroup:
+        return NOT_AT_ONCE
+    answer = group.handle(request, None, effects)
     if effects.alarms:
         active.apply_effects()
     return answer

@@ -71,6 +71,15 @@ def drop_assignments(group: GroupCore, error: ErrorCode, effects: Effects) -> St
         yield
 
 
+def answer_parked(group: GroupCore, error: ErrorCode, effects: Effects) -> Steps[None]:
+    """Answer the parked requests of members that stay in the group."""
+    for piece in pieces(group.members):
+        for member in piece:
+            effects.answer(group.members.pop_join(member), Joined(error, member_id=member.member_id))
+            answer_parked_sync(group, member, Synced(error), effects)
+        yield
+
+
 def refuse_parked(members: Iterable[GroupMember], error: ErrorCode, effects: Effects) -> Steps[None]:
     """Answer the parked requests of members that the group has no more."""
     for piece in pieces(members):

@@ -9,6 +9,7 @@ from ..engine_ports import ReplyTo
 from ..errors import ErrorCode
 from ..steps import Steps, run_steps
 from .active_group import ActiveGroup
+from .change_of_kind import downgrade
 from .contexts import APPEND_ERRORS, NewGroupContext, deliver_error
 from .decisions import DecisionsContext
 from .deletion import abort_deletion, append_tombstones_when_idle
@@ -54,6 +55,10 @@ def handle_group_record_written(active: ActiveGroup, context: Any, log_error: Er
         answer(log_error)
     if is_stale:
         reload(active)  # sent by an earlier instance: ``data`` contains it now
+    elif active.in_flight.appends_done <= active.appends_before_change:
+        pass  # sent by the group of another kind whose place ``group`` has taken
+    elif error is ErrorCode.NONE and active.group.type != data.type and downgrade(active):
+        pass
     elif active.group.type != data.type:
         reload(active, error or ErrorCode.COORDINATOR_NOT_AVAILABLE)  # the change of its kind failed, or is not durable
     elif error is not ErrorCode.NONE and isinstance(context, NewGroupContext):

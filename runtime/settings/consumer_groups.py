@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from .rows import INT_MAX, row, text_row
 
-POLICIES = ("disabled",)
-"""Kafka also has bidirectional, its default, upgrade and downgrade."""
+POLICIES = ("bidirectional", "downgrade", "upgrade", "disabled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +59,9 @@ class ConsumerGroupRows:
         " the program and of installed packages follow, unless they are named here.",
     )
     group_consumer_migration_policy: str = text_row(
-        "disabled",
-        "A group that has members does not change between the classic and the consumer protocol.",
+        "bidirectional",
+        "Whether a group that has members may change to the consumer protocol (upgrade), to the classic protocol"
+        " (downgrade), both, or neither (disabled).",
         POLICIES,
     )
 

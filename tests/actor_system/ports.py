@@ -56,6 +56,7 @@ class FakeGroupSettings:
         self.group_consumer_max_size = 2**31 - 1
         self.group_consumer_assignment_interval_ms = 1_000
         self.group_consumer_regex_refresh_interval_ms = 600_000
+        self.group_consumer_migration_policy = "bidirectional"
         self.memory_limit_bytes = 2**63 - 1
         self.group_generation_from_clock = False
         self.offset_metadata_max_bytes = 4096

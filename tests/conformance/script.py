@@ -17,7 +17,8 @@ In the values, a string that begins with ``$`` stands for a value that differs b
 - ``$pid1``: the first producer id in a response.
 - ``$topic t``: the id of a topic; ``$topic $group.x`` for a topic that the script creates, ``$topic $group.x#2`` after
   it was created for the second time. ``$uuid 7``: an id that no topic has.
-- ``$reads t u``: the subscription of a consumer to these topics. ``$bytes abc``, ``$hex 00ff``: these bytes.
+- ``$reads t u``: the subscription of a consumer to these topics. ``$owns t 0 1``: that to one topic, with partitions
+  that it owns. ``$assigns t 0 1``: an assignment. ``$bytes abc``, ``$hex 00ff``: these bytes.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from __future__ import annotations
 import json
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -61,6 +62,31 @@ def subscription(topics: Sequence[str]) -> bytes:
     """ConsumerProtocolSubscription version 0, without user data."""
     names = b"".join(struct.pack(">h", len(name)) + name.encode() for name in topics)
     return struct.pack(">hi", 0, len(topics)) + names + struct.pack(">i", -1)
+
+
+def partitions(words: Sequence[str]) -> bytes:
+    """A list of one topic and its numbers, such as ["t", "0", "1"]; without numbers an empty list."""
+    name, numbers = words[0].encode(), [int(number) for number in words[1:]]
+    if not numbers:
+        return struct.pack(">i", 0)
+    return struct.pack(f">ih{len(name)}si{len(numbers)}i", 1, len(name), name, len(numbers), *numbers)
+
+
+def owning_subscription(words: Sequence[str]) -> bytes:
+    """ConsumerProtocolSubscription version 1: a topic, and the partitions of it that the member owns."""
+    return b"\0\1" + subscription(words[:1])[2:] + partitions(words)
+
+
+def assignment(words: Sequence[str]) -> bytes:
+    """ConsumerProtocolAssignment version 0, without user data."""
+    return b"\0\0" + partitions(words) + struct.pack(">i", -1)
+
+
+ENCODERS: Mapping[str, Callable[[Sequence[str]], bytes]] = {
+    "$reads": subscription,
+    "$owns": owning_subscription,
+    "$assigns": assignment,
+}
 
 
 class Names:
@@ -99,7 +125,7 @@ class Names:
             return self._topics[rest]
         if kind == "$uuid":
             return UUID(int=int(rest))
-        if kind in ("$bytes", "$reads", "$hex"):
+        if kind in ("$bytes", "$hex", *ENCODERS):
             return self._as_bytes(kind, rest, text)
         return self._ids[text]
 
@@ -108,7 +134,7 @@ class Names:
         if kind == "$hex":
             data = bytes.fromhex(rest)
         else:
-            data = plain.encode() if kind == "$bytes" else subscription(plain.split())
+            data = plain.encode() if kind == "$bytes" else ENCODERS[kind](plain.split())
         self._bytes[data] = text
         return data
 

@@ -13,7 +13,7 @@ from callboard.actors.consumer_group.messages import ConsumerHeartbeat, Consumer
 from callboard.actors.consumer_group.plan import ConsumerGroupSettings, Plan, RegexMatcher
 from callboard.actors.consumer_group.records import Partition, RegexValue
 from callboard.actors.consumer_group.regexes import apply_result
-from callboard.actors.consumer_group.removal import rebalance_expired, remove_members, session_expired
+from callboard.actors.consumer_group.removal import member_expired, rebalance_expired, remove_members
 from callboard.actors.consumer_group.state import GroupState
 from callboard.actors.consumer_group.unchanged import unchanged_reply
 from callboard.actors.errors import CoordinatorError, ErrorCode
@@ -104,7 +104,7 @@ class World:
             raise
         if unchanged is not None:
             self.unchanged += 1
-            assert (unchanged, [], {}, [member_id]) == (reply, plan.records, plan.deadlines, plan.sessions)
+            assert (unchanged, [], {}, {member_id: None}) == (reply, plan.records, plan.deadlines, plan.sessions)
             assert not (plan.removed or plan.regexes_to_resolve or plan.topics_version or plan.asked_ms)
         self.apply(plan)
         return reply
@@ -132,7 +132,7 @@ class World:
 
     def expire_session(self, member_id: str) -> None:
         plan = Plan()
-        run_steps(session_expired(self.state, member_id, self, plan))
+        run_steps(member_expired(self.state, member_id, self, plan))
         self.apply(plan)
 
     def expire_rebalance(self, member_id: str, member_epoch: int) -> None:

@@ -22,7 +22,7 @@ from callboard.actors.consumer_group.records import (
     TargetEpochValue,
 )
 from callboard.actors.consumer_group.regexes import apply_result
-from callboard.actors.consumer_group.removal import rebalance_expired, session_expired
+from callboard.actors.consumer_group.removal import member_expired, rebalance_expired
 from callboard.actors.consumer_group.state import GroupState, Member, Seen
 from callboard.actors.consumer_group.subscriptions import topics_of
 from callboard.actors.errors import NO_ERROR, CoordinatorError, ErrorCode
@@ -278,7 +278,7 @@ class SearchWorld:
 
     def expire_session(self, member_id: str) -> None:
         plan = Plan()
-        run_steps(session_expired(self.state, member_id, self, plan))
+        run_steps(member_expired(self.state, member_id, self, plan))
         self._apply(plan)
 
     def expire_rebalance(self, member_id: str) -> None:

@@ -436,7 +436,10 @@ def test_empty_consumer_group_becomes_a_classic_group(world: ActorWorld) -> None
     [listed] = world.listed()
     assert (listed.group_type, listed.state) == ("classic", "CompletingRebalance")
     value = world.join("a").value
-    assert (value.error, value.message) == (ErrorCode.GROUP_ID_NOT_FOUND, "Group g is not a consumer group.")
+    assert (value.error, value.message) == (
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        "Cannot upgrade classic group g to consumer group because the embedded consumer protocol is malformed.",
+    )
     assert world.beat("a", -3).value.error is ErrorCode.INVALID_REQUEST
 
 
@@ -447,7 +450,8 @@ def test_passivated_classic_group_becomes_a_consumer_group(world: ActorWorld) ->
     assert world.told(world.join("a")) == (2, "t0 t1 t2")
 
 
-def test_classic_members_are_refused_by_a_group_with_members(world: ActorWorld) -> None:
+def test_classic_members_are_refused_by_a_group_that_may_not_change(world: ActorWorld) -> None:
+    world.settings.group_consumer_migration_policy = "disabled"
     world.join("a")
     assert world.post(join(group_id=GROUP)).value.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert world.post(DescribeGroup(GROUP)).value.message == "Group g is not a classic group."

@@ -44,7 +44,7 @@ def test_the_first_member_gets_everything_at_epoch_2() -> None:
     assert (reply.member_id, reply.member_epoch, group.text(reply.assigned)) == ("a", 2, "t0 t1 t2 t3")
     assert reply.heartbeat_interval_ms == 5_000
     assert group.key_types() == [5, 3, 7, 6, 8]
-    assert group.plan.sessions == ["a"]
+    assert group.plan.sessions == {"a": None}
     assert group.plan.is_rebalance
     assert group.phase == "Stable"
     assert group.state.target.timestamp_ms == START_MS
@@ -66,7 +66,7 @@ def test_a_heartbeat_that_changes_nothing_writes_nothing() -> None:
     group = two_members()
     reply = group.beat("a", 3, owned="t0 t1")
     assert (reply.member_epoch, reply.assigned, group.key_types()) == (3, None, [])
-    assert group.plan.sessions == ["a"]
+    assert group.plan.sessions == {"a": None}
 
 
 def test_a_full_request_is_told_the_assignment() -> None:

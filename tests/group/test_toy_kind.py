@@ -291,7 +291,7 @@ def test_record_of_the_old_kind_in_flight_does_not_confuse_the_new_one(simulatio
     assert members_of(simulation) == ("a",)
     simulation.advance(9_000)
     assert simulation.post(QueueHeartbeat(Q, "a", 1)).value is ErrorCode.NONE
-    assert simulation.deadlines == 1, "the deadline of the member id is cancelled"
+    assert simulation.deadlines == 2, "those of the idle group and of the session; that of the member id is cancelled"
 
 
 # Offsets, deletion, expiry -------------------------------------------------------------------------------------------
@@ -479,6 +479,7 @@ def test_recipe_of_a_request_names_all_files_of_an_example() -> None:
     text = recipe("A request to a group")
     files = set(re.findall(r"`((?:actors|runtime)/[\w/]+\.py)`", text))
     own_modules = {"actors/group/syncing.py", "actors/group/identity.py", "runtime/kafka/api/sync_group.py"}
+    own_modules |= {"actors/consumer_group/group.py", "actors/consumer_group/classic_members.py"}  # of another kind
     bursts = {"runtime/kafka/call.py"}  # requests that all members of a group send at once are queued
     folders = ("actors", "runtime/kafka", "runtime/node", "runtime/loading")
     paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]

@@ -22,11 +22,10 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 # These differ because our topics are in memory, or because Kafka sets them for every cluster.
 OTHER_TOPIC_SETTINGS = {"retention.bytes", "min.insync.replicas"}
 # Kafka can change some of these at run time, we read them only at the start; the addresses differ; Kafka does not limit
-# the bytes of waiting requests by default; a smaller receive buffer ends an overload sooner (docs/limits.md); a group
-# with members cannot change its protocol here (docs/consumer-protocol.md).
+# the bytes of waiting requests by default; a smaller receive buffer ends an overload sooner (docs/limits.md).
 OTHER_BROKER_SETTINGS = {
     *("message.max.bytes", "log.flush.interval.ms", "log.roll.ms", "advertised.listeners"),
-    *("queued.max.request.bytes", "socket.receive.buffer.bytes", "group.consumer.migration.policy"),
+    *("queued.max.request.bytes", "socket.receive.buffer.bytes"),
 }
 
 

@@ -56,7 +56,7 @@ def test_defaults_equal_kafka_defaults() -> None:
     assert settings.group_consumer_heartbeat_interval_ms == 5000
     assert settings.group_consumer_assignment_interval_ms == 1000
     assert settings.group_consumer_assignors == "uniform,range"
-    assert settings.group_consumer_migration_policy == "disabled"
+    assert settings.group_consumer_migration_policy == "bidirectional"
     assert settings.offset_metadata_max_bytes == 4096
     assert settings.offsets_topic_num_partitions == 50
     assert settings.offsets_topic_segment_bytes == 104_857_600
@@ -176,7 +176,7 @@ def test_text_settings_take_their_choices_and_lists_of_names() -> None:
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
-        ("group_consumer_migration_policy=upgrade", "expected one of disabled"),
+        ("group_consumer_migration_policy=both", "expected one of bidirectional, downgrade, upgrade, disabled"),
         ("group_consumer_assignors= , ", "expected names, each once, separated by commas"),
         ("group_consumer_assignors=range,range", "expected names, each once, separated by commas"),
     ],

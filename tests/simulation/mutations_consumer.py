@@ -15,7 +15,7 @@ from callboard.actors.consumer_group.messages import ConsumerHeartbeat, Consumer
 from callboard.actors.consumer_group.plan import DecisionEnvironment, Plan
 from callboard.actors.consumer_group.reconcile import Reconciliation
 from callboard.actors.consumer_group.records import MemberState, PartitionEpochs
-from callboard.actors.consumer_group.removal import session_expired
+from callboard.actors.consumer_group.removal import member_expired
 from callboard.actors.consumer_group.state import GroupState
 from callboard.actors.consumer_group.timers import SESSION, MemberTimers, SessionExpired
 from callboard.actors.consumer_group.unchanged import UNCHANGED, unchanged_reply
@@ -23,6 +23,7 @@ from callboard.actors.engine_ports import ReplyTo
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.decisions import Cause, DecisionQueue, DecisionsContext
 from callboard.actors.group.effects import Deadline, Effects
+from callboard.actors.steps import Steps
 from callboard.runtime.member.consumer_reconciler import ConsumerReconciler
 from callboard.runtime.member.consumer_session import ConsumerSession
 from callboard.runtime.member.consumer_state import Event
@@ -99,8 +100,8 @@ def usual_heartbeats_do_not_look_at_the_target(patch: pytest.MonkeyPatch) -> Non
 def renewed_sessions_end(patch: pytest.MonkeyPatch) -> None:
     """The end of a session had to wait for the log, and a heartbeat before it has renewed the session."""
 
-    def end(group: ConsumerGroup, expired: SessionExpired, plan: Plan) -> None:
-        session_expired(group.soft, expired.member_id, group.decisions, plan)
+    def end(group: ConsumerGroup, expired: SessionExpired, plan: Plan) -> Steps[None]:
+        return member_expired(group.soft, expired.member_id, group.decisions, plan)
 
     assert isinstance(DECISIONS, dict)
     patch.setitem(DECISIONS, SessionExpired, end)

@@ -14,12 +14,20 @@ from .consumer_regexes import CONSUMER_REGEXES
 from .consumer_static import CONSUMER_STATIC
 from .joining import DELAYED, JOINING, SMALL
 from .leaving import GROUPS, LEAVING
+from .migration import (
+    MIGRATION,
+    MIGRATION_DELAYED,
+    MIGRATION_DISABLED,
+    MIGRATION_DOWNGRADE,
+    MIGRATION_SMALL,
+    MIGRATION_UPGRADE,
+)
 from .offsets import COMMITS, DELETES, EXPIRIES, FETCHES, NAMELESS
 from .static_members import STATIC
 from .syncing import SYNCING
 from .transactions import TRANSACTIONS
 
-Settings = Mapping[str, int]
+Settings = Mapping[str, int | str]
 
 # Groups form at once, short sessions are allowed, and all groups are in one partition.
 PLAIN: Settings = {
@@ -75,5 +83,11 @@ CHAPTERS: Mapping[str, Chapter] = {
     "consumer-regexes": Chapter(CONSUMER, CONSUMER_REGEXES),
     "consumer-small": Chapter(CONSUMER_SHORT, CONSUMER_SMALL),
     "consumer-sessions": Chapter(CONSUMER_SHORT, CONSUMER_SESSIONS),
+    "migration": Chapter(CONSUMER, MIGRATION),
+    "migration-delayed": Chapter({**CONSUMER, "group.initial.rebalance.delay.ms": 3000}, MIGRATION_DELAYED),
+    "migration-disabled": Chapter({**CONSUMER, "group.consumer.migration.policy": "disabled"}, MIGRATION_DISABLED),
+    "migration-upgrade": Chapter({**CONSUMER, "group.consumer.migration.policy": "upgrade"}, MIGRATION_UPGRADE),
+    "migration-downgrade": Chapter({**CONSUMER, "group.consumer.migration.policy": "downgrade"}, MIGRATION_DOWNGRADE),
+    "migration-small": Chapter(CONSUMER_SHORT, MIGRATION_SMALL),
     "consumer-intervals": Chapter({**PLAIN, "group.consumer.assignment.interval.ms": 5000}, CONSUMER_INTERVALS),
 }

@@ -1,0 +1,207 @@
+"""A group that has members changes its protocol (KIP-848): the records, and when it may.
+
+Upgrade: a member of the consumer protocol joins a classic group of consumers. The others stay, as members of the
+classic protocol in a consumer group. Downgrade: the last member of the consumer protocol goes. Source:
+``ConsumerGroup.fromClassicGroup`` and ``ClassicGroup.fromConsumerGroup`` of Kafka 4.3.1.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from ..assignors.consumer_protocol import (
+    VERSION_MAX,
+    MemberAssignment,
+    Subscription,
+    read_assignment,
+    read_subscription,
+    write_assignment,
+)
+from ..assignors.server.hash_order import timeline_order
+from ..errors import CoordinatorError, ErrorCode
+from ..group.classic import ClassicGroup
+from ..group.group_value import record_of
+from ..group.members import GroupMember
+from ..group.states import Event
+from ..messages import Protocol
+from ..ports import TopicsView
+from ..records import Record
+from ..steps import Steps, distinct, pieces
+from .members import sorted_topics
+from .plan import ConsumerSettings, DecisionEnvironment, Downgrade
+from .records import (
+    ClassicMember,
+    ConsumerRecord,
+    CurrentRecord,
+    CurrentValue,
+    GroupEpochRecord,
+    GroupEpochValue,
+    MemberRecord,
+    MemberState,
+    MemberValue,
+    Partition,
+    TargetEpochRecord,
+    TargetEpochValue,
+    TargetRecord,
+)
+from .state import GroupState, Member
+from .subscriptions import subscribed_topics
+from .tombstones import tombstones
+
+PROTOCOL_TYPE = "consumer"
+"""The protocol type of classic groups of consumers."""
+
+_INT16 = struct.Struct(">h")
+
+# Upgrade -------------------------------------------------------------------------------------------------------------
+
+
+def check_upgrade(group: ClassicGroup, settings: ConsumerSettings) -> None:
+    """Raises CoordinatorError if the group must not become a consumer group."""
+    if not settings.migration_policy.allows_upgrade:
+        raise _refusal(group, "online upgrade is disabled")
+    if group.protocol_type != PROTOCOL_TYPE:
+        raise _refusal(group, "the group does not use the consumer embedded protocol")
+    if len(group.members) > settings.max_size:
+        raise _refusal(group, "the group size exceeds the consumer group maximum size")
+
+
+def _refusal(group: ClassicGroup, reason: str) -> CoordinatorError:
+    message = f"Cannot upgrade classic group {group.group_id} to consumer group because {reason}."
+    return CoordinatorError(ErrorCode.GROUP_ID_NOT_FOUND, message)
+
+
+def upgrade_records(group: ClassicGroup, environment: DecisionEnvironment) -> Steps[tuple[ConsumerRecord, ...]]:
+    """The records of the consumer group. Raises CoordinatorError.
+
+    All members are stable in the epoch that is the generation, with the partitions of their last assignment.
+    """
+    group_id, epoch = group.group_id, group.generation
+    members: list[Member] = []
+    names: dict[str, None] = {}
+    for classic_member in group.members:
+        member = yield from _upgraded(group, classic_member, environment.topics)
+        members.append(member)
+        names |= yield from distinct(member.about.topics)
+    metadata_hash = yield from environment.metadata_hash(names)
+    return (
+        *(MemberRecord(group_id, member.member_id, member.about) for member in members),
+        GroupEpochRecord(group_id, GroupEpochValue(epoch, metadata_hash)),
+        *(TargetRecord(group_id, member.member_id, tuple(member.current.assigned)) for member in members),
+        TargetEpochRecord(group_id, TargetEpochValue(epoch)),
+        *(CurrentRecord(group_id, member.member_id, member.current) for member in members),
+    )
+
+
+def _upgraded(group: ClassicGroup, member: GroupMember, topics: TopicsView) -> Steps[Member]:
+    subscription, epoch = _subscription(group, member), group.generation
+    about = MemberValue(
+        instance_id=member.group_instance_id,
+        rack_id=subscription.rack_id or None,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        topics=(yield from sorted_topics(subscription.topics)),
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        classic=ClassicMember(
+            member.session_timeout_ms, tuple((offer.name, offer.metadata) for offer in member.protocols)
+        ),
+    )
+    assigned = dict.fromkeys(_assigned(group, member, topics), epoch)
+    return Member(member.member_id, about, CurrentValue(epoch, epoch, MemberState.STABLE, assigned))
+
+
+def _subscription(group: ClassicGroup, member: GroupMember) -> Subscription:
+    """As in Kafka, the first join phase of a group is an error without a text: there is no protocol yet."""
+    if group.protocol_name is None:
+        raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR, "")
+    subscription = read_subscription(member.metadata(group.protocol_name))
+    if subscription is None:
+        raise _refusal(group, "the embedded consumer protocol is malformed")
+    return subscription
+
+
+def _assigned(group: ClassicGroup, member: GroupMember, topics: TopicsView) -> Iterator[Partition]:
+    """The partitions of topics that exist in the member's last assignment."""
+    assignment = read_assignment(member.assignment)
+    if assignment is None:
+        raise _refusal(group, "the embedded consumer protocol is malformed")
+    if assignment.user_data:
+        reason = (
+            "an unsupported custom assignor is in use. Please refer to the documentation or switch to a default"
+            " assignor before re-attempting the upgrade"
+        )
+        raise _refusal(group, reason)
+    for topic, number in assignment.partitions:
+        topic_id = topics.topic_id(topic)
+        if topic_id is not None:
+            yield topic_id, number
+
+
+# Downgrade -----------------------------------------------------------------------------------------------------------
+
+
+def may_downgrade(state: GroupState, going: Collection[str], size: int, settings: ConsumerSettings) -> bool:
+    """Whether the group becomes a classic one without the members ``going``. ``size``: its members then."""
+    is_classic_only = all(
+        member.about.classic is not None for member in state.members.values() if member.member_id not in going
+    )
+    return is_classic_only and settings.migration_policy.allows_downgrade and 0 < size <= settings.classic_max_size
+
+
+def downgrade_records(
+    state: GroupState, downgrade: Downgrade, group: ClassicGroup, topics: TopicsView
+) -> Steps[tuple[Record, ...]]:
+    """Make ``group``, which is new, the classic group of ``state``. Returns the records of the change."""
+    names = topic_names((yield from subscribed_topics(state.subscriptions, state.regexes)), topics)
+    for piece in pieces(_remaining(state, downgrade)):
+        for member in piece:
+            group.members.add(_downgraded(member))
+        yield
+    group.protocol_type, group.generation = PROTOCOL_TYPE, downgrade.generation
+    group.leader_id = next(iter(group.members)).member_id
+    group.protocol_name = yield from group.members.vote()
+    for classic_member in group.members:
+        yield
+        target = state.targets.get(classic_member.member_id, ())
+        metadata = classic_member.metadata(group.protocol_name)
+        classic_member.assignment = encode_assignment(target, names, metadata)
+    yield from group.members.count_assignments()
+    yield from group.subscriptions.store(group.protocol_type, group.protocol_name, group.members)
+    group.machine.apply(Event.LOADED_WITH_MEMBERS, group.clock.wall_ms())
+    return (*tombstones(state), (yield from record_of(group)))
+
+
+def _remaining(state: GroupState, downgrade: Downgrade) -> Iterator[Member]:
+    """In Kafka's order. The member that takes the place of another one comes last."""
+    joining = downgrade.joining
+    for member_id in timeline_order(state.members, state.members_max):
+        if member_id != joining and member_id not in downgrade.leaving:
+            yield state.members[member_id]
+    if joining:
+        yield state.members[joining]
+
+
+def _downgraded(member: Member) -> GroupMember:
+    about = member.about
+    assert about.classic is not None, "a member of the consumer protocol is left"
+    classic_member = GroupMember(member.member_id, about.instance_id, about.client_id, about.client_host)
+    classic_member.protocols = tuple(Protocol(*protocol) for protocol in about.classic.protocols)
+    classic_member.session_timeout_ms = about.classic.session_timeout_ms
+    classic_member.rebalance_timeout_ms = about.rebalance_timeout_ms
+    return classic_member
+
+
+# Assignments ---------------------------------------------------------------------------------------------------------
+
+
+def encode_assignment(partitions: Iterable[Partition], topics: Mapping[bytes, str], subscription: bytes) -> bytes:
+    """An assignment in the version of the member's subscription. Topics that are not in ``topics`` are left out."""
+    (version,) = _INT16.unpack_from(subscription)
+    named = tuple((topics[topic_id], number) for topic_id, number in partitions if topic_id in topics)
+    return write_assignment(MemberAssignment(named), min(version, VERSION_MAX))
+
+
+def topic_names(names: Iterable[str], topics: TopicsView) -> Mapping[bytes, str]:
+    """The names of those of these topics that exist, by id."""
+    return {topic_id: name for name in names if (topic_id := topics.topic_id(name)) is not None}
