@@ -77,6 +77,16 @@ def find_coordinator(client: Client, group_id: str) -> str:
     return address
 
 
+def await_group(client: Client, group_id: str) -> None:
+    """Wait until the coordinator, to which the client is connected, serves the group."""
+
+    def ask() -> int:
+        [group] = client.ask(api("describe_groups", 5), groups=(group_id,), include_authorized_operations=False).groups
+        return int(group.error_code)
+
+    _retry_transient(ask, f"DescribeGroups of {group_id!r}")
+
+
 def join_members(
     clients: Sequence[Client], groups: Sequence[str], topic: str, session_ms: int = SESSION_TIMEOUT_MS
 ) -> list[Member]:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from callboard.actors.assignors.cooperative import CooperativeSticky
 from callboard.actors.assignors.sticky import Sticky
-from callboard.bench.group_setup import create_named_topic, find_coordinator
+from callboard.bench.group_setup import await_group, create_named_topic, find_coordinator
 from callboard.bench.harness import BenchError, median_or_none, print_table, process_cpu_s
 from callboard.bench.rebalance_members import ClassicMember, Group, Member, NewMember, Owners
 from callboard.bench.server import callboard_server
@@ -155,6 +155,7 @@ def _measure(address: str, pid: int | None, size: int, protocol: str, rounds: in
         create_named_topic(first, topic, size + 1)
         coordinator = find_coordinator(first, group_id)
         clients = [stack.enter_context(Client(coordinator)) for _ in range(size + 1)]
+        await_group(clients[0], group_id)
         for client in clients:
             client.socket.settimeout(ANSWER_TIMEOUT_S)
         group = Group(group_id, topic, Owners(size + 1, time.perf_counter()), time.perf_counter)
