@@ -60,13 +60,12 @@ class SessionChecker(Listener):
         self._timeout_s: dict[MemberName, float] = {}
         self._renewed_s: dict[MemberName, float] = {}  # not later than the coordinator has renewed the session
         self._touched_s: dict[MemberName, float] = {}  # members of groups; not earlier than that
-        self._kept_until_s: dict[MemberName, float] = {}  # the end of a session from before its timeout was lowered
 
     def coordinator_starts(self) -> None:
         self._unread.clear()
         self._consumers.clear()
         self._waiting.clear()
-        for table in (self._timeout_s, self._renewed_s, self._touched_s, self._kept_until_s):
+        for table in (self._timeout_s, self._renewed_s, self._touched_s):
             table.clear()
 
     # Requests --------------------------------------------------------------------------------------------------------
@@ -109,15 +108,8 @@ class SessionChecker(Listener):
     def _beat(self, exchange: Exchange, message: ConsumerHeartbeat, reply: ConsumerHeartbeatReply) -> None:
         timeout_ms = self._consumer_timeout_ms(message.group_id)
         if not reply.error and timeout_ms is not None and message.member_epoch >= JOIN_EPOCH:
-            self._consumer_timeout(_sender(message), timeout_ms / 1000)
+            self._timeout_s[_sender(message)] = timeout_ms / 1000
         self._handled(exchange, reply.error, renews=not reply.error and message.member_epoch >= JOIN_EPOCH)
-
-    def _consumer_timeout(self, name: MemberName, timeout_s: float) -> None:
-        """A heartbeat does not let a session end earlier that has begun with a longer timeout."""
-        before_s = self._timeout_s.get(name, timeout_s)
-        if before_s > timeout_s:
-            self._kept_until_s[name] = self._touched_s.get(name, self._now_s()) + before_s
-        self._timeout_s[name] = timeout_s
 
     def _handled(self, exchange: Exchange, error: ErrorCode, *, renews: bool) -> None:
         """``renews``: whether it has certainly renewed the session."""
@@ -188,10 +180,9 @@ class SessionChecker(Listener):
         now_s, waiting = self._now_s(), {_sender(exchange.message) for exchange in self._waiting}
         for name, touched_s in self._touched_s.items():
             timeout_s = self._timeout_s.get(name)
-            if timeout_s is None or name in waiting:
-                continue  # a member with a request that waits is alive
-            ends_s = max(touched_s + timeout_s, self._kept_until_s.get(name, 0.0))
-            late_s = now_s - max(ends_s, self._read_since_s())
+            if timeout_s is None or name in waiting or name in self._consumers:
+                continue  # a member with a request that waits is alive; the removal of a consumer must be stored first
+            late_s = now_s - max(touched_s + timeout_s, self._read_since_s())
             if late_s > LATE_S:
                 self._fail(f"the session of {name[1]} in {name[0]!r} should have ended {late_s:.1f} s ago")
 
