@@ -41,6 +41,10 @@ class SeededRandom:
     def uuid(self) -> str:
         return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
 
+    def draw_as(self, other: SeededRandom) -> None:
+        """Go on where the other one is."""
+        self._random.setstate(other._random.getstate())
+
 
 class FakeGroupSettings:
     """``GroupSettings`` with Kafka's defaults, which a test may change."""

@@ -55,6 +55,7 @@ class CoordinatorSimulation:
         self.holds_appends = holds_appends
         self.replies: list[RecordedReply] = []  # of all requests
         self.dispatcher = Simulation(seed)
+        self.random = SeededRandom(seed or 0)
         self.clock = self.dispatcher.clock
         self.clock.now_ms = 1_000_000
         self.system = System(self.dispatcher)
@@ -65,7 +66,7 @@ class CoordinatorSimulation:
             CoordinatorActor,
             self.directory,
             self.clock,
-            SeededRandom(seed or 0),
+            self.random,
             self.settings,
             self.timer,
             self.writer,

@@ -30,7 +30,9 @@ class MigrationWorld(ActorWorld):
     def restarted(self) -> MigrationWorld:
         log = ManualLog()
         log.durable = list(self.log.durable)
-        return MigrationWorld(log.groups(), log=log)
+        restarted = MigrationWorld(log.groups(), log=log)
+        restarted.random.draw_as(self.random)  # else it would make the same member ids again
+        return restarted
 
     def classic_join(self, member_id: str = "", owned: str = "", topics: str = "t", **changes: Any) -> RecordedReply:
         names = tuple(changes.pop("protocols", ("range",)))
