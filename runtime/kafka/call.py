@@ -90,7 +90,7 @@ class Call:
         self.request = request
         self.payload: bytes | SharedBytes | None = None
         self._encode: Encoder
-        self._message: GroupRequest | TransactionRequest | None = None
+        self._message: Any = None  # a GroupRequest or a TransactionRequest
 
     @property
     def services(self) -> Services:
@@ -210,9 +210,7 @@ class Call:
             self.services.slices.run(ErrorJob(self, steps))
 
     def set_exception(self, exc_info: Any = None) -> None:
-        """Log the exception that the actor raised, and answer with an error code, unless the call was answered."""
-        if self._message is None:
-            return
+        """Log the exception that the actor raised, and answer with an error code."""
         error = exc_info[1] if exc_info else None
         code = error.code if isinstance(error, CoordinatorError) else ErrorCode.UNKNOWN_SERVER_ERROR
         if self.connection.is_open:
@@ -231,10 +229,10 @@ class LargeCall(Call):
 
     def respond_with_bytes(self, body: bytes | SharedBytes) -> None:
         """The same, and the items of the request are freed in steps."""
+        is_first = self.payload is None
         super().respond_with_bytes(body)
-        if self.request is not None:
+        if is_first:  # the call keeps the request: after an answer at the deadline its handler may go on
             self.services.slices.run_later(ReleaseJob(self.request, self._message))
-            self.request = self._message = None
 
 
 class EncodingJob:

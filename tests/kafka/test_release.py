@@ -91,3 +91,19 @@ async def test_answered_request_is_freed_in_several_turns_of_the_loop(tmp_path: 
 
 def member(number: int) -> dict[str, str | None]:
     return {"member_id": f"member-{number}", "group_instance_id": None, "reason": None}
+
+
+@async_test
+async def test_handler_that_goes_on_after_the_answer_still_has_the_request(tmp_path: Path) -> None:
+    """A request may be answered at its deadline, while its handler works in steps."""
+    async with running_node(tmp_path) as harness:
+        client = MemoryClient(harness.node)
+        client.feed(frame("leave_group", 5, group_id="g", members=[member(number) for number in range(ITEMS)]))
+        while (call := client.connection.requests.calls[0]).request is None:
+            await asyncio.sleep(0)
+        call.respond_with_error()
+        await client.answered(1)
+        while len(harness.node.services.slices):
+            await asyncio.sleep(0)
+        assert len(call.request.members) == ITEMS
+        assert not client.is_closed
