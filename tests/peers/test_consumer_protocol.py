@@ -138,3 +138,28 @@ def test_members_may_subscribe_by_a_regular_expression(clients: GroupClients) ->
     records = batch("matched")
     expected = at_offsets(records, clients.produce(producer_admin, records))
     assert wait_for_records(pair, len(expected)) == expected
+
+
+def test_rolling_change_of_the_protocol_and_back(clients: GroupClients) -> None:
+    """Consumers are replaced one by one: by those of the consumer protocol, then by classic ones. The others go on.
+
+    All records are received once, so no partition has two consumers.
+    """
+    producer_admin = create_topic(clients, CONFLUENT)
+    members = [clients.member(CONFLUENT, name) for name in ("first", "second")]
+    wait_until_partitions_are_shared(*members)
+    started, expected = list(members), list[Any]()
+    for name, protocol in (("third", "consumer"), ("fourth", "consumer"), ("fifth", "classic"), ("sixth", "classic")):
+        newcomer = clients.member(CONFLUENT, name, protocol=protocol)
+        for group in (members, started):
+            group.append(newcomer)
+        wait_until_partitions_are_shared(*members)
+        records = batch(name)
+        expected += at_offsets(records, clients.produce(producer_admin, records))
+        expected.sort(key=lambda row: (row[1].partition, row[0]))
+        assert wait_for_records(started, len(expected)) == expected
+        commit_all(members)
+        members.pop(0).close()
+        wait_until_partitions_are_shared(*members)
+    assert [peer.errors() for peer in started] == [[]] * len(started)
+    assert describe(producer_admin, clients.group)["state"] == "Stable"
