@@ -223,7 +223,7 @@ class ConsumerGroup:
         self.queue.appended(effects)
 
     def _report_changes(self, effects: Effects) -> None:
-        events = self._take_events()
+        events, self._events = self._events, []
         effects.events += events
         effects.counters.expired_sessions += sum(
             event.kind is Kind.MEMBER_REMOVED and event.reason is Reason.SESSION_EXPIRED for event in events
@@ -235,16 +235,11 @@ class ConsumerGroup:
         """The state is again what it was before the entry. Removals by a deadline are tried again soon."""
         self.soft = GroupState(self.group_id) if self.durable is None else self.durable.copy()
         self.successor = None
-        self._take_events()
-        self._rebalances = 0
+        self._events, self._rebalances = [], 0
         self.restore_timers(effects)
         for cause, _ in context.decisions:
             self.timers.retry(cause.message, effects)
         self.queue.append_failed(error, effects)
-
-    def _take_events(self) -> list[GroupEvent]:
-        events, self._events = self._events, []
-        return events
 
     # Time, offsets ---------------------------------------------------------------------------------------------------
 

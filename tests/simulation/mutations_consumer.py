@@ -127,7 +127,7 @@ def refused_records_count(patch: pytest.MonkeyPatch) -> None:
     """The sender gets the error, and what it asked for holds in memory nevertheless."""
 
     def answer_only(self: ConsumerGroup, _context: DecisionsContext, error: ErrorCode, effects: Effects) -> None:
-        self._take_events()
+        self._events = []
         self._rebalances = 0
         self.queue.append_failed(error, effects)
 
