@@ -23,7 +23,7 @@ from callboard.actors.engine_ports import ReplyTo
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.decisions import Cause, DecisionQueue, DecisionsContext
 from callboard.actors.group.effects import Deadline, Effects
-from callboard.actors.steps import Steps
+from callboard.actors.steps import Steps, run_steps
 from callboard.runtime.member.consumer_reconciler import ConsumerReconciler
 from callboard.runtime.member.consumer_session import ConsumerSession
 from callboard.runtime.member.consumer_state import Event
@@ -115,7 +115,7 @@ def answers_do_not_wait_for_the_log(patch: pytest.MonkeyPatch) -> None:
         if not self.is_idle:
             self.waiting.append(Cause(message, reply))
             return DEFERRED
-        value, records = self._decide(message, effects)
+        value, records, _ends_group = run_steps(self._decide(message, effects))
         if records:
             self._append(((Cause(message), value),), records, effects)
         return value
