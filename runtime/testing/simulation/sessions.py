@@ -168,6 +168,8 @@ class SessionChecker(Listener):
         if early_s > ROUNDING_S:
             self._fail(f"the session of {name[1]} has ended {early_s:.3f} s before its time")
         for exchange in self._unread:
+            if exchange.is_lost and name in self._consumers:
+                continue  # on a channel that broke it may wait behind an OffsetFetch
             reached_s = self._waiting[exchange]
             if _sender(exchange.message) == name and reached_s < ends_s:
                 self._fail(
