@@ -11,6 +11,10 @@ _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 
 
+class InvalidLength(ValueError):
+    """A length that is negative or greater than the number of bytes that follow."""
+
+
 def read_assignment(data: bytes) -> tuple[tuple[str, int], ...] | None:
     """Return the sorted topic partitions; none for no bytes (not assigned yet), None for invalid bytes."""
     if not data:
@@ -24,7 +28,7 @@ def read_assignment(data: bytes) -> tuple[tuple[str, int], ...] | None:
 def read_topic_partitions(data: bytes, position: int) -> tuple[list[tuple[str, int]], int]:
     """Decode an array of topics with partitions, which several messages of Kafka have; return it and its end.
 
-    Raises struct.error or ValueError for invalid bytes.
+    Raises InvalidLength, struct.error if the bytes end within a number, and ValueError for text that is not UTF-8.
     """
     topic_partitions: list[tuple[str, int]] = []
     topics, position = _count(data, position)
@@ -32,7 +36,7 @@ def read_topic_partitions(data: bytes, position: int) -> tuple[list[tuple[str, i
         (size,) = _INT16.unpack_from(data, position)
         start, position = position + _INT16.size, position + _INT16.size + size
         if size < 0 or position > len(data):
-            raise ValueError(f"a topic of {size} bytes")
+            raise InvalidLength(f"a topic of {size} bytes")
         topic = data[start:position].decode("utf-8")
         partitions, position = _count(data, position)
         for _ in range(partitions):
@@ -43,6 +47,7 @@ def read_topic_partitions(data: bytes, position: int) -> tuple[list[tuple[str, i
 
 def _count(data: bytes, position: int) -> tuple[int, int]:
     (count,) = _INT32.unpack_from(data, position)
-    if not 0 <= count <= len(data):
-        raise ValueError(f"{count} items in {len(data)} bytes")
-    return count, position + _INT32.size
+    position += _INT32.size
+    if not 0 <= count <= len(data) - position:
+        raise InvalidLength(f"{count} items in {len(data) - position} bytes")
+    return count, position

@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from ..group.subscription import read_beginning
-from .assignment import read_topic_partitions
+from .assignment import InvalidLength, read_topic_partitions
 from .base import NO_GENERATION, TopicPartition
 
 VERSION_MAX = 3
@@ -88,14 +88,19 @@ def write_assignment(assigned: MemberAssignment, version: int = VERSION_MAX) -> 
 
 def read_assignment(data: bytes) -> MemberAssignment | None:
     """None if it cannot be decoded. No bytes, which a leader may leave for a member, are an empty assignment."""
-    if not data:
-        return MemberAssignment(())
     try:
-        _read_version(data)
-        partitions, position = read_topic_partitions(data, _INT16.size)
-        return MemberAssignment(tuple(partitions), _read_bytes(data, position))
+        return decode_assignment(data)
     except (struct.error, ValueError):
         return None
+
+
+def decode_assignment(data: bytes) -> MemberAssignment:
+    """As ``read_assignment``, but raises InvalidLength, or another ValueError or struct.error for other faults."""
+    if not data:
+        return MemberAssignment(())
+    _read_version(data)
+    partitions, position = read_topic_partitions(data, _INT16.size)
+    return MemberAssignment(tuple(partitions), _read_bytes(data, position))
 
 
 def write_topic_partitions(partitions: Iterable[TopicPartition]) -> bytes:
@@ -143,5 +148,5 @@ def _read_bytes(data: bytes, position: int) -> bytes | None:
 
 def _field(data: bytes, start: int, size: int) -> bytes | None:
     if start + size > len(data):
-        raise ValueError(f"a field of {size} bytes, but only {len(data) - start} are left")
+        raise InvalidLength(f"a field of {size} bytes, but only {len(data) - start} are left")
     return None if size < 0 else data[start : start + size]

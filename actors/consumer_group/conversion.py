@@ -10,11 +10,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
+from ..assignors.assignment import InvalidLength
 from ..assignors.consumer_protocol import (
     VERSION_MAX,
     MemberAssignment,
     Subscription,
-    read_assignment,
+    decode_assignment,
     read_subscription,
     write_assignment,
 )
@@ -123,9 +124,7 @@ def _subscription(group: ClassicGroup, member: GroupMember) -> Subscription:
 
 def _assigned(group: ClassicGroup, member: GroupMember, topics: TopicsView) -> Iterator[Partition]:
     """The partitions of topics that exist in the member's last assignment."""
-    assignment = read_assignment(member.assignment)
-    if assignment is None:
-        raise _refusal(group, "the embedded consumer protocol is malformed")
+    assignment = _assignment(group, member)
     if assignment.user_data:
         reason = (
             "an unsupported custom assignor is in use. Please refer to the documentation or switch to a default"
@@ -136,6 +135,16 @@ def _assigned(group: ClassicGroup, member: GroupMember, topics: TopicsView) -> I
         topic_id = topics.topic_id(topic)
         if topic_id is not None:
             yield topic_id, number
+
+
+def _assignment(group: ClassicGroup, member: GroupMember) -> MemberAssignment:
+    """As in Kafka, an invalid length is an error without a text."""
+    try:
+        return decode_assignment(member.assignment)
+    except InvalidLength as error:
+        raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR, "") from error
+    except (struct.error, ValueError) as error:
+        raise _refusal(group, "the embedded consumer protocol is malformed") from error
 
 
 # Downgrade -----------------------------------------------------------------------------------------------------------

@@ -41,6 +41,13 @@ def alone(**changes: Any) -> list[Step]:
     return [join("A", **changes), *again, synced]
 
 
+def refused(assignment: str) -> list[Step]:
+    """A has an assignment, in hexadecimal digits, with which its group cannot be upgraded."""
+    synced = sync("A", "$A1", 1, v=2)
+    synced[3]["assignments"] = [{"member_id": "$A1", "assignment": "$hex " + assignment.replace(" ", "")}]
+    return [join("A", v=3), synced, enter("C", "t"), heartbeat("A", "$A1"), describe("D")]
+
+
 PAIR: list[Step] = [
     *alone(),
     join("B"),
@@ -291,19 +298,15 @@ MIGRATION: dict[str, Script] = {
         heartbeat("A", "$A1"),
         describe("D"),
     ],
-    "a custom assignment is not upgraded": [
-        join("A", v=3),
-        [
-            *sync("A", "$A1", 1, v=2)[:3],
-            {
-                **sync("A", "$A1", 1, v=2)[3],
-                "assignments": [{"member_id": "$A1", "assignment": "$hex 0000000000000000000161"}],
-            },
-        ],
-        enter("C", "t"),
-        heartbeat("A", "$A1"),
-        describe("D"),
-    ],
+    "a custom assignment is not upgraded": refused("0000 00000000 00000001 61"),
+    "an assignment that ends early is not upgraded": refused("0000 00000001 0001"),
+    "an assignment with a negative version is not upgraded": refused("ffff 00000000 ffffffff"),
+    "an assignment with too many topics is not upgraded": refused("0000 7fffffff"),
+    "an assignment with a negative number of topics is not upgraded": refused("0000 ffffffff"),
+    "an assignment with a cut off topic is not upgraded": refused("0000 00000001 0005 74"),
+    "an assignment with too many partitions is not upgraded": refused("0000 00000001 0001 74 00000005 00000000"),
+    "an assignment with cut off partitions is not upgraded": refused("0000 00000001 0001 74 00000005 000000000000"),
+    "an assignment with cut off user data is not upgraded": refused("0000 00000000 00000005 61"),
     "a group in the sync phase is upgraded": [
         *alone(),
         join("B"),
