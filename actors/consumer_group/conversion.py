@@ -22,12 +22,12 @@ from ..assignors.consumer_protocol import (
 from ..assignors.server.hash_order import timeline_order
 from ..errors import CoordinatorError, ErrorCode
 from ..group.classic import ClassicGroup
-from ..group.group_value import record_of
+from ..group.group_value import value_of
 from ..group.members import GroupMember
 from ..group.states import Event
 from ..messages import Protocol
 from ..ports import TopicsView
-from ..records import Record
+from ..records import GroupRecord, GroupValue, Record
 from ..steps import Steps, distinct, pieces
 from .members import sorted_topics
 from .plan import ConsumerSettings, DecisionEnvironment, Downgrade
@@ -73,16 +73,21 @@ def _refusal(group: ClassicGroup, reason: str) -> CoordinatorError:
     return CoordinatorError(ErrorCode.GROUP_ID_NOT_FOUND, message)
 
 
-def upgrade_records(group: ClassicGroup, environment: DecisionEnvironment) -> Steps[tuple[ConsumerRecord, ...]]:
-    """The records of the consumer group. Raises CoordinatorError.
+def upgrade_records(
+    group: ClassicGroup, stored: GroupValue | None, environment: DecisionEnvironment
+) -> Steps[tuple[ConsumerRecord, ...]]:
+    """The records of the consumer group, whose last record is ``stored``. Raises CoordinatorError.
 
-    All members are stable in the epoch that is the generation, with the partitions of their last assignment.
+    All members are stable in the epoch that is the generation, with the partitions of their last assignment; after a
+    downgrade whose rebalance has not ended, with those that ``downgrade_records`` has stored.
     """
     group_id, epoch = group.group_id, group.generation
     members: list[Member] = []
     names: dict[str, None] = {}
+    assignments = _assignments(group, stored)
     for classic_member in group.members:
-        member = yield from _upgraded(group, classic_member, environment.topics)
+        assignment = assignments.get(classic_member.member_id, b"")
+        member = yield from _upgraded(group, classic_member, assignment, environment.topics)
         members.append(member)
         names |= yield from distinct(member.about.topics)
     metadata_hash = yield from environment.metadata_hash(names)
@@ -95,7 +100,13 @@ def upgrade_records(group: ClassicGroup, environment: DecisionEnvironment) -> St
     )
 
 
-def _upgraded(group: ClassicGroup, member: GroupMember, topics: TopicsView) -> Steps[Member]:
+def _assignments(group: ClassicGroup, stored: GroupValue | None) -> Mapping[str, bytes]:
+    if stored is not None and stored.leader is None:
+        return {member_value.member_id: member_value.assignment for member_value in stored.members}
+    return {member.member_id: member.assignment for member in group.members}
+
+
+def _upgraded(group: ClassicGroup, member: GroupMember, assignment: bytes, topics: TopicsView) -> Steps[Member]:
     subscription, epoch = _subscription(group, member), group.generation
     about = MemberValue(
         instance_id=member.group_instance_id,
@@ -108,7 +119,7 @@ def _upgraded(group: ClassicGroup, member: GroupMember, topics: TopicsView) -> S
             member.session_timeout_ms, tuple((offer.name, offer.metadata) for offer in member.protocols)
         ),
     )
-    assigned = dict.fromkeys(_assigned(group, member, topics), epoch)
+    assigned = dict.fromkeys(_assigned(group, assignment, topics), epoch)
     return Member(member.member_id, about, CurrentValue(epoch, epoch, MemberState.STABLE, assigned))
 
 
@@ -122,9 +133,9 @@ def _subscription(group: ClassicGroup, member: GroupMember) -> Subscription:
     return subscription
 
 
-def _assigned(group: ClassicGroup, member: GroupMember, topics: TopicsView) -> Iterator[Partition]:
-    """The partitions of topics that exist in the member's last assignment."""
-    assignment = _assignment(group, member)
+def _assigned(group: ClassicGroup, data: bytes, topics: TopicsView) -> Iterator[Partition]:
+    """The partitions of topics that exist in a member's assignment."""
+    assignment = _assignment(group, data)
     if assignment.user_data:
         reason = (
             "an unsupported custom assignor is in use. Please refer to the documentation or switch to a default"
@@ -137,10 +148,10 @@ def _assigned(group: ClassicGroup, member: GroupMember, topics: TopicsView) -> I
             yield topic_id, number
 
 
-def _assignment(group: ClassicGroup, member: GroupMember) -> MemberAssignment:
+def _assignment(group: ClassicGroup, data: bytes) -> MemberAssignment:
     """As in Kafka, an invalid length is an error without a text."""
     try:
-        return decode_assignment(member.assignment)
+        return decode_assignment(data)
     except InvalidLength as error:
         raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR, "") from error
     except (struct.error, ValueError) as error:
@@ -161,7 +172,11 @@ def may_downgrade(state: GroupState, going: Collection[str], size: int, settings
 def downgrade_records(
     state: GroupState, downgrade: Downgrade, group: ClassicGroup, topics: TopicsView
 ) -> Steps[tuple[Record, ...]]:
-    """Make ``group``, which is new, the classic group of ``state``. Returns the records of the change."""
+    """Make ``group``, which is new, the classic group of ``state``. Returns the records of the change.
+
+    If the members have to join again, the record has no leader: a coordinator that loads it lets them do so. It has the
+    partitions that they own instead of those of their targets, because an upgrade may come before they have joined.
+    """
     names = topic_names((yield from subscribed_topics(state.subscriptions, state.regexes)), topics)
     for piece in pieces(_remaining(state, downgrade)):
         for member in piece:
@@ -170,15 +185,28 @@ def downgrade_records(
     group.protocol_type, group.generation = PROTOCOL_TYPE, downgrade.generation
     group.leader_id = next(iter(group.members)).member_id
     group.protocol_name = yield from group.members.vote()
+    owned: list[tuple[str, bytes]] = []
     for classic_member in group.members:
         yield
         target = state.targets.get(classic_member.member_id, ())
         metadata = classic_member.metadata(group.protocol_name)
         classic_member.assignment = encode_assignment(target, names, metadata)
+        owned.append((classic_member.member_id, encode_assignment(_owned(state, classic_member), names, metadata)))
     yield from group.members.count_assignments()
     yield from group.subscriptions.store(group.protocol_type, group.protocol_name, group.members)
     group.machine.apply(Event.LOADED_WITH_MEMBERS, group.clock.wall_ms())
-    return (*tombstones(state), (yield from record_of(group)))
+    value = yield from value_of(group, tuple(owned) if downgrade.needs_rebalance else None)
+    if downgrade.needs_rebalance:
+        value = value._replace(leader=None)
+    return (*tombstones(state), GroupRecord(state.group_id, value))
+
+
+def _owned(state: GroupState, member: GroupMember) -> Iterable[Partition]:
+    """None, if the member only joins."""
+    if member.member_id not in state.members:
+        return ()
+    current = state.members[member.member_id].current
+    return (*current.assigned, *current.pending_revocation)
 
 
 def _remaining(state: GroupState, downgrade: Downgrade) -> Iterator[Member]:

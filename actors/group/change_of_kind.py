@@ -80,7 +80,7 @@ def upgrade(active: ActiveGroup, request: ConsumerHeartbeat, reply: ReplyTo | No
     try:
         check_upgrade(classic, group.decisions.settings)
         yield from answer_parked(classic, ErrorCode.REBALANCE_IN_PROGRESS, effects)
-        records = yield from upgrade_records(classic, group.decisions)
+        records = yield from upgrade_records(classic, active.data.value, group.decisions)
     except CoordinatorError as error:
         return refused(error)
     yield from group.adopt(records)

@@ -77,6 +77,8 @@ class ClassicGroup(GroupCore):
             self.note(Kind.MEMBER_ADDED, Cause(Reason.LOADED, member), effects)
         if len(self.members) > self.settings.group_max_size:
             self.apply(Event.LOADED_TOO_MANY, Cause(Reason.TOO_MANY_MEMBERS), effects)
+        elif value.members and value.leader is None:  # a downgrade, whose rebalance has not ended
+            self.apply(Event.MEMBERS_LEFT, Cause(Reason.DOWNGRADED), effects)
 
     def creation_record(self, request: object) -> GroupRecord | None:
         """The record of a group whose first member joins."""

@@ -243,12 +243,21 @@ def test_static_replacement_downgrades_without_a_rebalance() -> None:
     assert world.restarted().classic_state() == "Stable"
 
 
-def test_downgraded_group_upgrades_again_with_the_partitions_of_its_targets() -> None:
+def test_downgraded_group_upgrades_again_with_the_partitions_of_its_members() -> None:
     world, member = mixed()
     kept = world.assigned()[member]
     world.beat("C", -1)
     assert world.told(world.join("C"))[0] == 3
     assert world.assigned()[member] == kept
+
+
+def test_what_a_member_has_not_given_back_is_not_given_to_others_after_a_downgrade_and_an_upgrade() -> None:
+    world, member = mixed()
+    kept = world.assigned()[member]
+    world.classic_join()  # its target has a partition of the other classic member, which does not know yet
+    world.beat("C", -1)
+    world.join("D")
+    assert world.assigned()[member] == kept == "t0 t1"
 
 
 # Policy --------------------------------------------------------------------------------------------------------------
@@ -302,6 +311,18 @@ def test_log_restores_the_group_at_each_point() -> None:
         assert loaded.kind_and_state[0] == kind
         if kind == "consumer":
             assert loaded.assigned() == assigned
+
+
+def test_restarted_coordinator_goes_on_with_the_rebalance_of_a_downgrade() -> None:
+    """Nobody else would join or leave, and the partitions of the last consumer would have no owner."""
+    world, member = mixed()
+    world.beat("C", -1)
+    world = world.restarted()
+    assert world.kind_and_state == ("classic", "PreparingRebalance")
+    assert world.classic_beat(member, 2) is REJOIN
+    assert world.joined(member) == 3
+    assert world.synced(member, 3, {member: "t0 t1 t2"}) == "t0 t1 t2"
+    assert world.restarted().kind_and_state == ("classic", "Stable")
 
 
 def test_restarted_mixed_group_serves_its_classic_members() -> None:
