@@ -47,6 +47,7 @@ from callboard.runtime.testing.disk.faulty import FaultyDisk
 from .mutations_consumer import CONSUMER_MUTATIONS
 from .mutations_groups import GROUP_MUTATIONS
 from .mutations_log import HOUSEKEEPING, Plant
+from .mutations_mixed import MIXED_MUTATIONS
 
 
 class Mutant(NamedTuple):
@@ -445,5 +446,8 @@ MUTATIONS: dict[str, Mutant] = {
     "work goes on while a member joins": Mutant(work_goes_on_while_joining, "embedded_members"),
     "what moves is given at once": Mutant(what_moves_is_given_at_once, "embedded_members"),
     "hand-backs do not wait": Mutant(hand_backs_do_not_wait, "embedded_members"),
-    **{name: Mutant(*planted) for name, planted in (HOUSEKEEPING | GROUP_MUTATIONS | CONSUMER_MUTATIONS).items()},
+    **{
+        name: Mutant(*planted)
+        for name, planted in (HOUSEKEEPING | GROUP_MUTATIONS | CONSUMER_MUTATIONS | MIXED_MUTATIONS).items()
+    },
 }

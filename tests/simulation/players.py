@@ -88,6 +88,9 @@ class SimulatedClient:
 class Worker(SimulatedClient):
     """A member with the eager protocol: it stops all work before it rejoins, and when its lease ends."""
 
+    topic = TOPIC
+    offer = Protocol("plain", b"")
+
     def __init__(
         self,
         sim: Sim,
@@ -153,7 +156,7 @@ class Worker(SimulatedClient):
             return
         self._heartbeat_sent_s = sent_s
         self._renew(sent_s)  # joins and syncs that are answered at once do not renew the session
-        await self._work_until_lease_ends(json.loads(synced.assignment or b"[]"))
+        await self._work_until_lease_ends(self._decode(synced.assignment))
 
     async def _join(self) -> Joined | None:
         answer: Joined = await self.ask(
@@ -166,7 +169,7 @@ class Worker(SimulatedClient):
                 int(self.session_s * 1000),
                 int(self.rebalance_s * 1000),
                 "consumer",
-                (Protocol("plain", b""),),
+                (self.offer,),
                 needs_member_id=self.instance_id is None,
                 can_skip_assignment=False,
             )
@@ -191,10 +194,17 @@ class Worker(SimulatedClient):
         for partition in range(self.partitions if names else 0):
             partitions_by_member[names[partition % len(names)]].append(partition)
         assignments = tuple(
-            (name, json.dumps(member_partitions).encode()) for name, member_partitions in partitions_by_member.items()
+            (name, self._encode(member_partitions)) for name, member_partitions in partitions_by_member.items()
         )
         ids = self.group_id, joined.member_id, self.instance_id, joined.generation_id
-        return SyncGroup(*ids, "consumer", "plain", assignments if joined.leader == joined.member_id else ())
+        return SyncGroup(*ids, "consumer", self.offer.name, assignments if joined.leader == joined.member_id else ())
+
+    def _encode(self, partitions: list[int]) -> bytes:
+        return json.dumps(partitions).encode()
+
+    def _decode(self, assignment: bytes) -> list[int]:
+        partitions: list[int] = json.loads(assignment or b"[]")
+        return partitions
 
     def _heartbeat(self) -> Heartbeat:
         return Heartbeat(self.group_id, self.member_id, self.instance_id, self.generation_id)
@@ -250,8 +260,7 @@ class Worker(SimulatedClient):
         return error
 
     async def _work(self, partition: int) -> None:
-        token = self.generation_id
-        resource = self.group_id, TOPIC, partition
+        resource, token = (self.group_id, self.topic, partition), self._token()
         with self.sim.works_on(resource, self._owner_name, token) if self.is_watched else nullcontext():
             next_offset = await self._next_offset(partition)
             while True:
@@ -260,10 +269,13 @@ class Worker(SimulatedClient):
                 with suppress(ChannelLost):
                     await self.ask(self._commit(partition, next_offset), "beat")
 
+    def _token(self) -> int:
+        return self.generation_id
+
     async def _next_offset(self, partition: int) -> int:
         while True:
             try:
-                fetched = await self.ask(OffsetFetch(self.group_id, ((TOPIC, (partition,)),), True), "beat")
+                fetched = await self.ask(OffsetFetch(self.group_id, ((self.topic, (partition,)),), True), "beat")
             except ChannelLost:
                 await self.pause()
                 continue
@@ -274,7 +286,7 @@ class Worker(SimulatedClient):
 
     def _commit(self, partition: int, next_offset: int) -> OffsetCommit:
         ids = self.group_id, self.member_id, self.instance_id, self.generation_id
-        return OffsetCommit(*ids, (Commit(TOPIC, partition, next_offset, -1, self.unique()),))
+        return OffsetCommit(*ids, (Commit(self.topic, partition, next_offset, -1, self.unique()),))
 
 
 class Committer(SimulatedClient):

@@ -10,6 +10,7 @@ from callboard.runtime.testing.simulation.chaos import Action, Chaos
 from callboard.runtime.testing.simulation.scenario import Sim
 
 from .consumer_members import consumer_churn, consumer_members, lowered_session_timeout
+from .mixed_members import mixed_members
 from .players import TOPIC, Committer, Deleter, InvalidClient, Producer
 from .racers import ExpiryRacer, LateHeartbeats, TransactionalRacer
 from .shared_log import AWAY_S, MovingPartitions
@@ -396,6 +397,7 @@ SCENARIOS = {
         consumer_members,
         consumer_churn,
         lowered_session_timeout,
+        mixed_members,
     )
 }
 

@@ -8,6 +8,7 @@ import pytest
 from actor_system.requests import join, leave
 from actor_system.simulated_group import SimulatedGroup
 
+from callboard.actors.consumer_group.messages import ConsumerHeartbeat
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.events import GroupEvent, Kind, Reason
 from callboard.actors.messages import Joined, Left, LeftMember
@@ -110,3 +111,20 @@ def test_history_has_the_events() -> None:
     history.coordinator_starts("coordinator-2")
     history.observe("g", FORMED)
     assert (len(history.timeline()), found) == (9, [])
+
+
+def consumer_group_violations(*events: GroupEvent) -> list[str]:
+    """The violations of a group that a member of the consumer protocol has joined."""
+    found: list[str] = []
+    checker = GroupEventChecker(found.append)
+    message = ConsumerHeartbeat("g", "m", 0)
+    checker.sent(Exchange(1, "c", Process(VirtualLoop(), "p"), 1, message, 0))
+    for event in events:
+        checker.group_changed("g", event)
+    return found
+
+
+def test_only_an_empty_group_begins_again() -> None:
+    joined = [member(ADD, generation=5)]
+    assert "after epoch 5" in consumer_group_violations(*joined, member(ADD, "other", 4))[0]
+    assert consumer_group_violations(*joined, member(REMOVE, generation=6), member(ADD, "other", 2)) == []

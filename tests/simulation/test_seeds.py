@@ -13,6 +13,7 @@ from . import test_seeds_apart, test_seeds_groups, test_seeds_log
 from .mutations import MUTATIONS
 from .mutations_consumer import CONSUMER_MUTATIONS
 from .mutations_groups import GROUP_MUTATIONS
+from .mutations_mixed import MIXED_MUTATIONS
 from .scenarios import SCENARIOS
 from .seeds import RUNS, SEEDS_PER_RELEASE, first_seed_of
 
@@ -46,7 +47,9 @@ EVENT_TEXTS = (
 )
 
 
-@pytest.mark.parametrize("name", [*QUICK, *QUICK_LOG, *QUICK_MEMBERS, *GROUP_MUTATIONS, *CONSUMER_MUTATIONS])
+@pytest.mark.parametrize(
+    "name", [*QUICK, *QUICK_LOG, *QUICK_MEMBERS, *GROUP_MUTATIONS, *CONSUMER_MUTATIONS, *MIXED_MUTATIONS]
+)
 def test_planted_bug_is_found(name: str) -> None:
     """``python tests/mutate.py`` plants all of them."""
     assert run_mutant(name, QUICK_SEEDS).seeds is not None

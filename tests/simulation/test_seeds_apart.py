@@ -16,6 +16,7 @@ NAMES = (
     "consumer_members",
     "consumer_churn",
     "lowered_session_timeout",
+    "mixed_members",
 )
 
 

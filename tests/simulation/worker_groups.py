@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from callboard.runtime.member.errors import Fenced, ShardLost
+from callboard.runtime.member.member import Member
 from callboard.runtime.member.shards import Shard
 from callboard.runtime.testing.simulation.chaos import Action
 from callboard.runtime.testing.simulation.scenario import Sim
@@ -157,7 +158,7 @@ class MemberGroup(WorkerGroup):
             **self.options,
         }
         member = self.sim.member(GROUP, **options)
-        serving = asyncio.create_task(self.sim.serve(member, self._work, owner))
+        serving = asyncio.create_task(self._run(member, owner))
         stop_request = asyncio.create_task(leaving.wait())
         await asyncio.wait({serving, stop_request}, return_when=asyncio.FIRST_COMPLETED)
         stop_request.cancel()
@@ -165,6 +166,9 @@ class MemberGroup(WorkerGroup):
             serving.result()
         serving.cancel()
         await asyncio.wait({serving})
+
+    async def _run(self, member: Member, owner: str) -> None:
+        await self.sim.serve(member, self._work, owner)
 
     async def _work(self, shard: Shard) -> None:
         next_offset = shard.next_offset or 0

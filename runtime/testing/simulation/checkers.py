@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from math import inf
 from typing import Any
 
+from ....actors.consumer_group.messages import ConsumerHeartbeat
 from ....actors.errors import ErrorCode
 from ....actors.group.events import GroupEvent, Kind
 from ....actors.group.offsets import GroupData
@@ -67,7 +68,8 @@ class ObservedGroup:
 class GenerationChecker(Listener):
     """Checks generations. ``fail`` is called with a text. Call ``restarted`` when the coordinator has restarted.
 
-    While it loads (``is_loading``), every heartbeat is answered with NONE, as by Kafka.
+    While it loads (``is_loading``), every heartbeat is answered with NONE, as by Kafka. Groups that members of the
+    consumer protocol have used have no generations; each member has its own epoch.
     """
 
     def __init__(self, fail: Fail, is_loading: Callable[[], bool] = lambda: False) -> None:
@@ -75,6 +77,11 @@ class GenerationChecker(Listener):
         self._is_loading = is_loading
         self._heartbeats_while_loading: set[Exchange] = set()  # heartbeats that arrived while it loaded
         self._groups: dict[str, ObservedGroup] = defaultdict(ObservedGroup)
+        self._consumer_groups: set[str] = set()
+
+    def sent(self, exchange: Exchange) -> None:
+        if isinstance(exchange.message, ConsumerHeartbeat):
+            self._consumer_groups.add(exchange.message.group_id)
 
     def restarted(self) -> None:
         for group in self._groups.values():
@@ -103,6 +110,8 @@ class GenerationChecker(Listener):
 
     def answered(self, exchange: Exchange) -> None:
         message, answer = exchange.message, exchange.answer
+        if getattr(message, "group_id", None) in self._consumer_groups:
+            return
         match message:
             case Heartbeat() if answer is ErrorCode.NONE:
                 if exchange in self._heartbeats_while_loading:

@@ -75,7 +75,9 @@ class GroupEventChecker(Listener):
         self._apply(group_id, event)
 
     def _check_epoch(self, group_id: str, group: EventGroup, event: GroupEvent) -> None:
-        if group.generation is not None and event.generation < group.generation:
+        """A group without members that is used with the other protocol begins again."""
+        is_new = event.kind is Kind.MEMBER_ADDED and not group.members
+        if group.generation is not None and event.generation < group.generation and not is_new:
             self._fail(f"{group_id!r}: {event} after epoch {group.generation}")
 
     def _check_classic(self, group_id: str, group: EventGroup, event: GroupEvent) -> None:
@@ -101,7 +103,10 @@ class GroupEventChecker(Listener):
             del self._groups[group_id]
 
     def answered(self, exchange: Exchange) -> None:
+        """In groups of the consumer protocol the events follow the answer."""
         message, answer = exchange.message, exchange.answer
+        if getattr(message, "group_id", None) in self._consumer_groups:
+            return
         if isinstance(message, LeaveGroup):
             self._check_left(exchange, message, answer)
         elif isinstance(message, JoinGroup) and isinstance(answer, Joined) and answer.error is ErrorCode.NONE:

@@ -40,7 +40,7 @@ class SessionChecker(Listener):
     coordinator reads its sockets; infinity while it does not. Sessions do not end before that.
 
     ``consumer_timeout_ms``: the session timeout of a group of the consumer protocol, which the coordinator decides;
-    None while it is down. Only heartbeats renew sessions there.
+    None while it is down. Commits renew no sessions there, also not those of members of the classic protocol.
     """
 
     def __init__(
@@ -57,6 +57,7 @@ class SessionChecker(Listener):
         self._waiting: dict[Exchange, float] = {}  # requests without an answer, and when they reached the socket
         self._unread: set[Exchange] = set()  # those that may still renew a session from before
         self._consumers: set[MemberName] = set()
+        self._consumer_groups: set[str] = set()  # groups that have had members of the consumer protocol
         self._timeout_s: dict[MemberName, float] = {}
         self._renewed_s: dict[MemberName, float] = {}  # not later than the coordinator has renewed the session
         self._touched_s: dict[MemberName, float] = {}  # members of groups; not earlier than that
@@ -80,6 +81,7 @@ class SessionChecker(Listener):
             self._unread.discard(exchange)
         if isinstance(message, ConsumerHeartbeat):
             self._consumers.add(_sender(message))
+            self._consumer_groups.add(message.group_id)
         if isinstance(message, JoinGroup):
             self._timeout_s.pop((message.group_id, message.member_id), None)  # it may change
 
@@ -98,7 +100,7 @@ class SessionChecker(Listener):
             case ConsumerHeartbeat():
                 self._beat(exchange, message, answer)
             case OffsetCommit() if (
-                _sender(message) not in self._consumers
+                message.group_id not in self._consumer_groups
                 and message.member_id
                 and isinstance(answer, Committed)
                 and answer.errors
@@ -182,8 +184,8 @@ class SessionChecker(Listener):
         now_s, waiting = self._now_s(), {_sender(exchange.message) for exchange in self._waiting}
         for name, touched_s in self._touched_s.items():
             timeout_s = self._timeout_s.get(name)
-            if timeout_s is None or name in waiting or name in self._consumers:
-                continue  # a member with a request that waits is alive; the removal of a consumer must be stored first
+            if timeout_s is None or name in waiting or name[0] in self._consumer_groups:
+                continue  # a member with a request that waits is alive; there a removal must be stored first
             late_s = now_s - max(touched_s + timeout_s, self._read_since_s())
             if late_s > LATE_S:
                 self._fail(f"the session of {name[1]} in {name[0]!r} should have ended {late_s:.1f} s ago")
