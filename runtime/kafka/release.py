@@ -1,4 +1,7 @@
-"""Frees the items of a large request in steps: freeing 50,000 of them at once holds the event loop for milliseconds."""
+"""Frees the items of a large request, and what was made from them, in steps.
+
+Freeing 50,000 of them at once holds the event loop for milliseconds.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,19 @@ from typing import Any
 
 from ...actors.steps import Steps
 
-OBJECTS_PER_STEP = 256
-"""About a tenth of a millisecond."""
+OBJECTS_PER_STEP = 64
+"""They take about 30 us."""
 
 SMALL_ARRAY_ITEMS = 64
-"""Arrays up to this size are freed at once."""
+"""Arrays of values up to this size are freed at once. Entities may have arrays of their own."""
+
+COLLECTIONS = (tuple, list, dict, set, frozenset)
 
 
 class ReleaseJob:
-    """Frees a request that is answered, and the message to its group. Implements ``slices.Job``.
+    """Frees objects that are not needed any more. Implements ``slices.Job``.
 
-    It changes nothing, so others may keep the request.
+    It changes nothing, so others may keep them.
     """
 
     __slots__ = ("steps",)
@@ -39,7 +44,7 @@ class ReleaseJob:
 
 
 def release(objects: list[Any]) -> Steps[None]:
-    """Drop the references to the items of the arrays of entities and messages one by one. Empties the list."""
+    """Drop the references to the items of collections, and of the arrays of entities, one by one. Empties the list."""
     while objects:
         for _ in range(min(len(objects), OBJECTS_PER_STEP)):
             _extend(objects, objects.pop())
@@ -47,14 +52,16 @@ def release(objects: list[Any]) -> Steps[None]:
 
 
 def _extend(objects: list[Any], dropped: Any) -> None:
-    """Add what an array, an entity or a message holds to the objects that are dropped later."""
-    if isinstance(dropped, tuple):
+    """Add what a collection, an entity or a message holds to the objects that are dropped later."""
+    if isinstance(dropped, COLLECTIONS):
         objects += dropped
+        if isinstance(dropped, dict):
+            objects += dropped.values()
         return
     entity_type: Any = type(dropped)
     for name in _field_names(entity_type):
         value = getattr(dropped, name)
-        if isinstance(value, tuple) and len(value) > SMALL_ARRAY_ITEMS:
+        if isinstance(value, tuple) and (len(value) > SMALL_ARRAY_ITEMS or (value and is_dataclass(value[0]))):
             objects.append(value)
 
 

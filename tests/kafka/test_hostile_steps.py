@@ -49,13 +49,13 @@ CASES = list(requests_with_new_arrays())
 
 
 async def send(harness: NodeHarness, data: bytes, counter: WorkCounter) -> None:
-    """Send a request on a connection of its own, and count the steps until it is answered, refused or parked."""
-    client, idle_turns = MemoryClient(harness.node), 0
+    """Send a request on a connection of its own. Count the steps until it is answered, refused or parked, and freed."""
+    client, slices, idle_turns = MemoryClient(harness.node), harness.node.services.slices, 0
     client.feed(data)
-    while not (client.transport.written or client.is_closed) and idle_turns < IDLE_TURNS:
+    while len(slices) or (not (client.transport.written or client.is_closed) and idle_turns < IDLE_TURNS):
         await asyncio.sleep(0)
         counter.end_piece()
-        idle_turns = 0 if len(harness.node.services.slices) else idle_turns + 1
+        idle_turns = 0 if len(slices) else idle_turns + 1
     client.close()
 
 

@@ -9,8 +9,9 @@ from ....actors.errors import ErrorCode
 from ....actors.steps import Steps, pieces
 from ....actors.transactions.messages import AddPartitions, VerifyPartitions
 from ....actors.transactions.rules import NEW_PROTOCOL
+from ...common.shared_bytes import SharedBytes
 from ..authorize import ALL_ALLOWED, Verdicts, authorize, authorize_in_steps
-from ..call import Body, Call
+from ..call import Call
 from ..checks import ACT_AS_BROKER, WRITE_TOPIC, WRITE_TRANSACTIONAL_ID
 from ..codec.codes import NO_THROTTLE, producer_error
 from ..codec.step_writer import write_in_steps
@@ -109,7 +110,7 @@ def partition_error(call: Call, name: str, index: int) -> ErrorCode:
 
 def encode(
     call: Call, requests: Sequence[TransactionEntry], replies: Sequence[ErrorCode | Sequence[ErrorCode]]
-) -> Body:
+) -> Steps[bytes | SharedBytes]:
     remaining = iter(replies)
     results = (
         (request, errors_of(request, next(remaining) if request.errors is None else request.errors))
@@ -129,7 +130,10 @@ def encode(
                 for request, errors in results
             ),
         }
-    return write_in_steps(call.make("AddPartitionsToTxnResponse", throttle_time=NO_THROTTLE, **fields))
+    response = call.make("AddPartitionsToTxnResponse", throttle_time=NO_THROTTLE, **fields)
+    body = yield from write_in_steps(response)
+    call.release_later(requests, replies)
+    return body
 
 
 def errors_of(request: TransactionEntry, reply: ErrorCode | Sequence[ErrorCode]) -> Sequence[ErrorCode]:

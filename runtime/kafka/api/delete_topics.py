@@ -53,11 +53,14 @@ def handle(call: Call) -> Steps[None]:
         outcomes += (check(call, access, *key, count) for key, count in piece)
         yield
     yield from delete(call, outcomes)
+    call.release_later(requested, names)
 
 
-def encode(call: Call, outcomes: Iterable[DeleteOutcome]) -> Steps[bytes | SharedBytes]:
-    responses = (answer(call, outcome) for outcome in outcomes)
-    return write_in_steps(call.make("DeleteTopicsResponse", throttle_time=NO_THROTTLE, responses=responses))
+def encode(call: Call, outcomes: list[DeleteOutcome], final: Iterable[DeleteOutcome]) -> Steps[bytes | SharedBytes]:
+    responses = (answer(call, outcome) for outcome in final)
+    body = yield from write_in_steps(call.make("DeleteTopicsResponse", throttle_time=NO_THROTTLE, responses=responses))
+    call.release_later(outcomes)
+    return body
 
 
 def requested_topics(call: Call) -> Iterator[tuple[str | None, UUID | None]]:
@@ -141,12 +144,12 @@ def delete(call: Call, checked: list[DeleteOutcome]) -> Steps[None]:
     if topics:
         call.services.topic_admin.delete(topics, partial(finish, call, outcomes))
     else:
-        call.encode_and_respond(lambda: encode(call, outcomes))
+        call.encode_and_respond(lambda: encode(call, outcomes, outcomes))
 
 
 def finish(call: Call, outcomes: list[DeleteOutcome], refusals: Sequence[CoordinatorError | None]) -> None:
     """Answer with the refusals: those of the request, and those of ``TopicAdmin`` for the topics, in their order."""
-    call.encode_and_respond(lambda: encode(call, final_outcomes(outcomes, iter(refusals))))
+    call.encode_and_respond(lambda: encode(call, outcomes, final_outcomes(outcomes, iter(refusals))))
 
 
 def final_outcomes(

@@ -54,6 +54,14 @@ class PartitionRead(NamedTuple):
     end_offset: int = NO_OFFSET
 
 
+class Reads(NamedTuple):
+    """The results for all partitions of the request. ``size_bytes``: of all records."""
+
+    parts: list[PartitionRead]
+    size_bytes: int
+    has_error: bool
+
+
 class FetchBudget:
     """The bytes that may still be added to a response. The first batch may exceed the limits (KIP-74).
 
@@ -100,13 +108,14 @@ class Fetch:
         request = self._call.request
         yield from self._collect()
         self._verdicts = yield from authorize_in_steps(self._call, READ_TOPIC, self._topic_names())
-        parts = yield from self.read()
-        self._missing_bytes = request.min_bytes - sum(len(part.records) for part in parts)
+        reads = yield from self.read()
+        self._missing_bytes = request.min_bytes - reads.size_bytes
         max_wait_ms = round(request.max_wait.total_seconds() * 1000)
-        if self._missing_bytes <= 0 or max_wait_ms <= 0 or not parts or any(part.error for part in parts):
-            yield from self._call.respond_in_steps(self._response(parts))
+        if self._missing_bytes <= 0 or max_wait_ms <= 0 or not reads.parts or reads.has_error:
+            yield from self._call.respond_in_steps(self._response(reads.parts))
         else:
-            yield from self._wait(parts, max_wait_ms)
+            yield from self._wait(reads.parts, max_wait_ms)
+        self._call.release_later(reads.parts, self._requested if self._timer is None else ())
 
     def _collect(self) -> Steps[None]:
         """Collect the requested partitions. If one occurs more than once, the last entry counts, as in Kafka."""
@@ -134,9 +143,9 @@ class Fetch:
         """Wait for appends. Those between the read and here count too."""
         has_new_records = False
         waiter = self.appended
-        for piece in pieces([part for part in parts if part.log]):
+        for piece in pieces(parts):
             for part in piece:
-                assert part.log is not None
+                assert part.log is not None, "a request with an error does not wait"
                 part.log.waiters.add(waiter)
                 self._logs.append(part.log)
                 has_new_records = has_new_records or part.log.end_offset != part.end_offset
@@ -167,8 +176,9 @@ class Fetch:
         checked_appends = -1
         while checked_appends != self._appends:
             checked_appends = self._appends
-            parts = yield from self.read()
-            if sum(len(part.records) for part in parts) >= int(self._call.request.min_bytes):
+            reads = yield from self.read()
+            self._call.release_later(reads.parts)
+            if reads.size_bytes >= int(self._call.request.min_bytes):
                 return True
         return False
 
@@ -189,19 +199,25 @@ class Fetch:
         self._call.encode_and_respond(self._read_and_encode)
 
     def _read_and_encode(self) -> Steps[bytes | SharedBytes]:
-        parts = yield from self.read()
-        return (yield from write_in_steps(self._response(parts)))
+        reads = yield from self.read()
+        body = yield from write_in_steps(self._response(reads.parts))
+        self._call.release_later(reads.parts, self._requested)
+        return body
 
-    def read(self) -> Steps[list[PartitionRead]]:
+    def read(self) -> Steps[Reads]:
         """Read the requested partitions, up to the limits."""
         request = self._call.request
         free_bytes = self._call.services.buffers.unsent.free_bytes
         budget = FetchBudget(request.max_bytes, free_bytes, committed_only=request.isolation_level == READ_COMMITTED)
         parts: list[PartitionRead] = []
+        size_bytes, has_error = 0, False
         for piece in pieces(list(self._requested.values()), READS_PER_STEP):
-            parts += [self._read_partition(topic, partition, budget) for topic, partition in piece]
+            read = [self._read_partition(topic, partition, budget) for topic, partition in piece]
+            parts += read
+            size_bytes += sum(len(part.records) for part in read)
+            has_error = has_error or any(part.error for part in read)
             yield
-        return parts
+        return Reads(parts, size_bytes, has_error)
 
     def _read_partition(self, request: Any, partition: Any, budget: FetchBudget) -> PartitionRead:
         topic = self._find(request)

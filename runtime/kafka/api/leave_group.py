@@ -5,8 +5,9 @@ from __future__ import annotations
 from ....actors.errors import ErrorCode
 from ....actors.messages import LeaveGroup, LeavingMember, Left
 from ....actors.steps import Steps, pieces
+from ...common.shared_bytes import SharedBytes
 from ..authorize import authorize
-from ..call import Body, Call
+from ..call import Call
 from ..checks import READ_GROUP
 from ..codec.codes import NO_THROTTLE
 from ..codec.step_writer import write_in_steps
@@ -33,7 +34,7 @@ def handle(call: Call) -> Steps[None]:
     call.ask_group(LeaveGroup(request.group_id, tuple(leaving)), encode)
 
 
-def encode(call: Call, answer: Left) -> Body:
+def encode(call: Call, answer: Left) -> Steps[bytes | SharedBytes]:
     error = answer.error
     if call.version < BATCH_FROM and error is ErrorCode.NONE and answer.members:
         error = answer.members[0].error
@@ -47,4 +48,6 @@ def encode(call: Call, answer: Left) -> Body:
         for member in (answer.members if call.version >= BATCH_FROM else ())
     )
     response = call.make("LeaveGroupResponse", throttle_time=NO_THROTTLE, error_code=error, members=members)
-    return write_in_steps(response)
+    body = yield from write_in_steps(response)
+    call.release_later(answer.members)
+    return body

@@ -30,6 +30,9 @@ JOINED_BYTES = 256 * 1024
 
 PART_BYTES = 64 * 1024
 
+PARTS_JOINED = 64
+"""Small parts that are joined as soon as their counts are known: each array of entities begins a part."""
+
 WriteValue = Callable[[Any, Any], None]
 """Writes a value to a file."""
 
@@ -62,6 +65,7 @@ class PartsBuffer:
         self._parts: list[bytes] = []
         self._own = io.BytesIO()  # what was written since the last part
         self._has_shared_parts = False
+        self._joined = 0  # parts that are not joined again
 
     def write(self, data: bytes | SharedBytes) -> None:
         if isinstance(data, SharedBytes):
@@ -82,6 +86,16 @@ class PartsBuffer:
 
     def set_count(self, part: int, count: bytes) -> None:
         self._parts[part] = count
+
+    def join_parts(self, count_part: int) -> None:
+        """Join the parts behind that of a count, if they are many. All other counts in them are set."""
+        begin = max(self._joined, count_part + 1)
+        if len(self._parts) - begin < PARTS_JOINED:
+            return
+        parts = self._parts[begin:]
+        if sum(map(len, parts)) < PART_BYTES:
+            self._parts[begin:] = [b"".join(parts)]
+        self._joined = len(self._parts)
 
     def body(self) -> Steps[bytes | SharedBytes]:
         """Everything that was written."""
@@ -153,6 +167,7 @@ def _write_items(buffer: PartsBuffer, writer: EntityWriter, items: Iterable[Any]
             buffer.write(item)
         elif writer.has_arrays:
             yield from _write_entity(buffer, item)
+            buffer.join_parts(count_part)
         else:
             writer.write(buffer, item)
         count += 1
