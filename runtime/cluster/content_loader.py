@@ -1,7 +1,7 @@
 """ContentLoader: loads the content of a partition, from the segments of its manifest.
 
 They become the files of a partition's folder, so the loader of local files reads them: in this process if they are
-small, one after the other, else in child processes. Each partition is served as soon as it is loaded.
+small, else in child processes. Each partition is served as soon as it is loaded.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from pathlib import Path
 
 from ..disk.disk import Disk, write_all
 from ..disk.memory import MemoryDisk
-from ..loading.child import run
-from ..loading.loader import pass_on
+from ..loading.loader import load_inline
 from ..loading.pool import LoadPool
 from ..log.pieces import LoadJob, LoadReport, PieceHandler
 from ..log.reading.segment import segment_name
@@ -41,7 +40,6 @@ class ContentLoader:
         self._pool = LoadPool()
         self._inline_bytes = 0
         self._reading = asyncio.Semaphore(LARGE_AT_ONCE)
-        self._inline = asyncio.Lock()
 
     async def load(self, job: LoadJob, manifest: Manifest, take: PieceHandler) -> None:
         """Pass the pieces of a partition to ``take``; its report is the last one. Raises Superseded, OSError.
@@ -65,9 +63,7 @@ class ContentLoader:
         disk = MemoryDisk()
         self._inline_bytes += job.log_bytes
         try:
-            job = await self._with_files(job, manifest, disk, MEMORY_ROOT)
-            async with self._inline:
-                await pass_on(job, run(job, disk), take)
+            load_inline([await self._with_files(job, manifest, disk, MEMORY_ROOT)], take, disk)
         finally:
             self._inline_bytes -= job.log_bytes
 

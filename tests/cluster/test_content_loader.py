@@ -81,24 +81,3 @@ def test_missing_segment_fails_its_partition_alone() -> None:
     [report] = pieces[1]
     assert isinstance(report, LoadReport)
     assert "is missing in the store" in report.failure
-
-
-def test_small_partition_is_served_before_the_next_one_is_loaded() -> None:
-    """What the first one's report wakes has a turn of the loop before."""
-    events: list[str] = []
-
-    async def run() -> None:
-        loop, store = asyncio.get_running_loop(), MemoryStore(Memory())
-        loader = ContentLoader(store, None)
-
-        def take(job: LoadJob, piece: LoadPiece) -> None:
-            events.append(f"{type(piece).__name__} {job.partition}")
-            if isinstance(piece, LoadReport):
-                loop.call_soon(events.append, f"served {job.partition}")
-
-        manifests = [await manifest_of(store, partition) for partition in (0, 1)]
-        jobs = [LoadJob(partition, f"__consumer_offsets-{partition}", False, 0) for partition in (0, 1)]
-        await asyncio.gather(*(loader.load(job, manifest, take) for job, manifest in zip(jobs, manifests, strict=True)))
-
-    asyncio.run(run())
-    assert events.index("served 0") < events.index("CommittedEnds 1")
