@@ -141,7 +141,7 @@ class ClassicMember(Member):
         self._assignor = assignor
         self._member_id = ""
         self._generation = -1
-        self._on_answer: Callable[[Any], None]
+        self._on_answer: Callable[[Any], None] = self._beaten  # of the request that waits
 
     def join(self) -> None:
         had = tuple((self.group.topic, number) for number in sorted(self.owned))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from harness import Client, async_test
 from callboard.actors.errors import CoordinatorError, ErrorCode
 from callboard.actors.messages import Heartbeat
 from callboard.runtime.client.connection import ChannelLost
+from callboard.runtime.cluster.register import Register
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.embed.cluster_members import LeasedChannel
 from callboard.runtime.embed.coordinator import Coordinator
@@ -46,16 +48,28 @@ async def three_coordinators(url: str) -> AsyncIterator[tuple[Coordinator, Coord
         Coordinator(cluster=url, observer=True) as observer,
     ):
         async with asyncio.timeout(DEADLINE_S):
-            while {owner_of(first, group) for group in GROUPS} != {"a", "b"}:
+            while not all(map(is_settled, (first, second))):
                 await asyncio.sleep(0.02)
+            assert {owner_of(first, group) for group in GROUPS} == {"a", "b"}
         yield first, second, observer
+
+
+def register_of(coordinator: Coordinator) -> Register:
+    cluster: Any = coordinator.node.environment.cluster
+    register: Register = cluster.ownership.register
+    return register
+
+
+def is_settled(coordinator: Coordinator) -> bool:
+    """Whether this node knows that each of the two owners has half of the partitions: they do not move any more."""
+    counts = Counter(register_of(coordinator).owners)
+    return len(counts) == 2 and len(set(counts.values())) == 1
 
 
 def owner_of(coordinator: Coordinator, group: str) -> str:
     """The name of the node that owns a group."""
     broker = coordinator.node.services.cluster.find_coordinator(group, PLAINTEXT, is_transactional_id=False)
-    register: Any = coordinator.node.environment.cluster
-    names = {node.node_id: node.name for node in register.ownership.register.nodes.values()}
+    names = {node.node_id: node.name for node in register_of(coordinator).nodes.values()}
     return names[broker.node_id] if broker is not None else ""
 
 
