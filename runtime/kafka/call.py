@@ -129,9 +129,6 @@ class Call:
         else:
             self.connection.on_response_ready()
 
-    def release_later(self, *objects: Any) -> None:
-        """Free large collections in steps: for the end of a function that has used them. See ``LargeCall``."""
-
     def respond_in_steps(self, response: Any) -> Steps[None]:
         """Answer with an entity whose arrays of entities may be iterators, see ``codec.step_writer``."""
         self.respond_with_bytes((yield from write_in_steps(response)))
@@ -235,10 +232,13 @@ class LargeCall(Call):
         is_first = self.payload is None
         super().respond_with_bytes(body)
         if is_first:  # the call keeps the request: after an answer at the deadline its handler may go on
-            self.release_later(self.request, self._message)
+            release_later(self, self.request, self._message)
 
-    def release_later(self, *objects: Any) -> None:
-        self.services.slices.run_later(ReleaseJob(*objects))
+
+def release_later(call: Call, *objects: Any) -> None:
+    """Free what was made from a large request in steps: for the end of a function that has used it."""
+    if isinstance(call, LargeCall):
+        call.services.slices.run_later(ReleaseJob(*objects))
 
 
 class EncodingJob:

@@ -11,7 +11,7 @@ from ....actors.transactions.messages import AddPartitions, VerifyPartitions
 from ....actors.transactions.rules import NEW_PROTOCOL
 from ...common.shared_bytes import SharedBytes
 from ..authorize import ALL_ALLOWED, Verdicts, authorize, authorize_in_steps
-from ..call import Call
+from ..call import Call, release_later
 from ..checks import ACT_AS_BROKER, WRITE_TOPIC, WRITE_TRANSACTIONAL_ID
 from ..codec.codes import NO_THROTTLE, producer_error
 from ..codec.step_writer import write_in_steps
@@ -132,7 +132,7 @@ def encode(
         }
     response = call.make("AddPartitionsToTxnResponse", throttle_time=NO_THROTTLE, **fields)
     body = yield from write_in_steps(response)
-    call.release_later(requests, replies)
+    release_later(call, requests, replies)
     return body
 
 

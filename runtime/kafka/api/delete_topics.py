@@ -16,7 +16,7 @@ from ....actors.steps import Steps, counted, pieces
 from ...common.shared_bytes import SharedBytes
 from ...topics.topic import Topic
 from ..authorize import Verdicts, authorize_in_steps
-from ..call import Call
+from ..call import Call, release_later
 from ..checks import DELETE_TOPIC, DESCRIBE_TO_DELETE
 from ..codec.codes import NO_THROTTLE, kafka_error
 from ..codec.step_writer import write_in_steps
@@ -53,13 +53,13 @@ def handle(call: Call) -> Steps[None]:
         outcomes += (check(call, access, *key, count) for key, count in piece)
         yield
     yield from delete(call, outcomes)
-    call.release_later(requested, names)
+    release_later(call, requested, names)
 
 
 def encode(call: Call, outcomes: list[DeleteOutcome], final: Iterable[DeleteOutcome]) -> Steps[bytes | SharedBytes]:
     responses = (answer(call, outcome) for outcome in final)
     body = yield from write_in_steps(call.make("DeleteTopicsResponse", throttle_time=NO_THROTTLE, responses=responses))
-    call.release_later(outcomes)
+    release_later(call, outcomes)
     return body
 
 

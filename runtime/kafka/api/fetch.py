@@ -19,7 +19,7 @@ from ...log.format.batch import offsets_of
 from ...topics.partition_log import NO_RECORDS, PartitionLog
 from ...topics.topic import TOPIC_DELETED, Topic
 from ..authorize import ALL_ALLOWED, authorize_in_steps
-from ..call import Call
+from ..call import Call, release_later
 from ..checks import READ_TOPIC
 from ..codec.codes import NO_THROTTLE, kafka_error
 from ..codec.step_writer import write_in_steps
@@ -115,7 +115,7 @@ class Fetch:
             yield from self._call.respond_in_steps(self._response(reads.parts))
         else:
             yield from self._wait(reads.parts, max_wait_ms)
-        self._call.release_later(reads.parts, self._requested if self._timer is None else ())
+        release_later(self._call, reads.parts, self._requested if self._timer is None else ())
 
     def _collect(self) -> Steps[None]:
         """Collect the requested partitions. If one occurs more than once, the last entry counts, as in Kafka."""
@@ -177,7 +177,7 @@ class Fetch:
         while checked_appends != self._appends:
             checked_appends = self._appends
             reads = yield from self.read()
-            self._call.release_later(reads.parts)
+            release_later(self._call, reads.parts)
             if reads.size_bytes >= int(self._call.request.min_bytes):
                 return True
         return False
@@ -201,7 +201,7 @@ class Fetch:
     def _read_and_encode(self) -> Steps[bytes | SharedBytes]:
         reads = yield from self.read()
         body = yield from write_in_steps(self._response(reads.parts))
-        self._call.release_later(reads.parts, self._requested)
+        release_later(self._call, reads.parts, self._requested)
         return body
 
     def read(self) -> Steps[Reads]:

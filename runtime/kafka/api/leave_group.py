@@ -7,7 +7,7 @@ from ....actors.messages import LeaveGroup, LeavingMember, Left
 from ....actors.steps import Steps, pieces
 from ...common.shared_bytes import SharedBytes
 from ..authorize import authorize
-from ..call import Call
+from ..call import Call, release_later
 from ..checks import READ_GROUP
 from ..codec.codes import NO_THROTTLE
 from ..codec.step_writer import write_in_steps
@@ -49,5 +49,5 @@ def encode(call: Call, answer: Left) -> Steps[bytes | SharedBytes]:
     )
     response = call.make("LeaveGroupResponse", throttle_time=NO_THROTTLE, error_code=error, members=members)
     body = yield from write_in_steps(response)
-    call.release_later(answer.members)
+    release_later(call, answer.members)
     return body
