@@ -98,6 +98,7 @@ class ConsumerMembership:
             await self.owned.revoke(tuple(self.owned.shards), self.lease.revoke_left_s())
             self.owned.end(HasLeft(f"this member of group {self.group_id!r} has left; make another one"))
             self._tasks.cancel()
+            await self.owned.wait_for_lost_at_most(self.lease.end_s() - self.lease.now_s())
             if self._heartbeats.has_asked and self.state.phase is Phase.LEAVING:
                 await self.channels.send_leave(self._heartbeats.leave(), self._heartbeats.member_id)
         finally:

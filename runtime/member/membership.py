@@ -83,12 +83,16 @@ class Membership:
         await self.join_loop()
 
     async def leave(self) -> None:
-        """Release all shards, leave the group, close the channels. Tasks on the shards may commit until they end."""
+        """Release all shards, leave the group, close the channels. Tasks on the shards may commit until they end.
+
+        Tasks on shards that the member has lost before are awaited like those in ``_join``.
+        """
         await self._tasks.stop_joining()
         owned = self.owned.shards
         try:
             await self.owned.revoke(tuple(owned), self.lease.revoke_left_s())
             self.owned.end(HasLeft(f"this member of group {self.group_id!r} has left; make another one"))
+            await self.owned.wait_for_lost_at_most(self.lease.end_s() - self.lease.now_s())
             await self._send_leave_group()
         finally:
             self._disconnect()

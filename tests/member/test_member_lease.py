@@ -27,7 +27,7 @@ from member_helpers import (
 
 from callboard.actors.assignors.consumer_protocol import MemberAssignment, write_assignment
 from callboard.actors.errors import ErrorCode
-from callboard.actors.messages import GroupRequest, Heartbeat, Joined, JoinGroup, Synced, SyncGroup
+from callboard.actors.messages import GroupRequest, Heartbeat, Joined, JoinGroup, LeaveGroup, Synced, SyncGroup
 from callboard.runtime.member.channel import Channel
 from callboard.runtime.member.errors import ShardLost
 from callboard.runtime.member.local import LocalConnector
@@ -238,6 +238,32 @@ async def test_shard_lost_while_a_join_is_held_back_and_moved_elsewhere_gets_an_
         await wait_until(lambda: connector.count(SyncGroup) > 2)
         assert connector.count(JoinGroup) == joins + 1
         assert len((await next_assignment_of(member, 2)).shards) == 2
+
+
+@in_virtual_time
+async def test_member_leaves_when_work_on_a_shard_that_it_has_lost_has_ended() -> None:
+    """The coordinator may have handled a heartbeat whose answer was lost, and would give the shard away at once."""
+    connector, loop = ScriptedConnector(), asyncio.get_running_loop()
+    works: list[Shard] = []
+    ends_s: list[float] = []
+
+    async def work(shard: Shard) -> None:
+        works.append(shard)
+        try:
+            await asyncio.sleep(LONG_S)
+        finally:
+            await asyncio.sleep(CLEAN_UP_S)
+            ends_s.append(loop.time())
+
+    member = member_on_loop_time(connector, resources={"jobs": 1})
+    async with member:
+        serving = asyncio.create_task(member.run(work))
+        await wait_until(lambda: len(works) == 1)
+        connector.answer_next(Heartbeat, *[unanswered()] * 100)
+        await wait_until(lambda: works[0].is_lost)
+    await serving
+    left_s = connector.request_times_s[connector.requests.index(connector.last_request(LeaveGroup))]
+    assert ends_s and left_s >= ends_s[0]
 
 
 # A look at the lease compares its deadline with the clock -------------------------------------------------------------

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from callboard.runtime.member.membership import Membership
+from callboard.runtime.member.owned_shards import OwnedShards
 from callboard.runtime.member.resource_subscription import ResourceSubscription
 from callboard.runtime.member.shards import TopicPartition
 
@@ -52,7 +53,20 @@ def returning_static_members_check_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ResourceSubscription, "partitions_to_check", none)
 
 
+def leaving_members_wait_for_no_lost_shard(patch: pytest.MonkeyPatch) -> None:
+    """A member leaves although work on a shard that it has lost has not ended."""
+
+    async def return_at_once(self: OwnedShards, allowed_s: float) -> None: ...
+
+    patch.setattr(OwnedShards, "wait_for_lost_at_most", return_at_once)
+
+
 REGRESSIONS = {
+    "a member leaves while its work on a lost shard ends, and the shard has another owner": Regression(
+        "growing_resource",
+        leaving_members_wait_for_no_lost_shard,
+        "member/test_member_lease.test_member_leaves_when_work_on_a_shard_that_it_has_lost_has_ended",
+    ),
     "the leader adds shards that a member does not know yet, and the member drops them": Regression(
         "growing_resource",
         unknown_numbers_are_dropped,
