@@ -56,10 +56,14 @@ class ObservedGroup:
         self.offered: dict[int, list[dict[str, bytes]]] = defaultdict(list)
         self.reset()
 
-    def reset(self) -> None:
-        """Forget everything that is not durable, after a restart of the coordinator."""
+    def forget_joined(self) -> None:
+        """Forget the generations that members have joined and that no record has."""
         self.newest_joined = self.newest_durable
         self.leaders: dict[int, str] = {}
+
+    def reset(self) -> None:
+        """Forget everything that is not durable, after a restart of the coordinator."""
+        self.forget_joined()
         self.removed: dict[str, tuple[float, str]] = {}  # member id -> when and why it was removed
         self.owner_of: dict[str, tuple[str, float]] = {}  # instance id -> member id and since when
         self.offered.clear()  # after a restart members get the stored assignment, if any
@@ -90,6 +94,11 @@ class GenerationChecker(Listener):
 
     def lost(self, exchange: Exchange) -> None:
         self._heartbeats_while_loading.discard(exchange)
+
+    def group_changed(self, group_id: str, event: GroupEvent) -> None:
+        """A group that restarts from the log knows only what is durable. JoinGroup was answered without a record."""
+        if event.state == State.DEAD:
+            self._groups[group_id].forget_joined()
 
     def forget_newer(self, groups: Mapping[str, GroupData]) -> None:
         """After a power loss with ``sync`` other than "always", each group is in the generation that was found."""
