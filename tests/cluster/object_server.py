@@ -16,6 +16,7 @@ from .postgres_server import HOST, free_port
 
 BUCKET = "callboard"
 START_S = 60.0
+PROGRAM = Path(__file__).with_name("moto_program.py")
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
 """Environment variables of its clients. It looks at none of them."""
 
@@ -38,9 +39,8 @@ class ObjectServer:
         return f"s3://{BUCKET}/{prefix}?endpoint=http://{HOST}:{port or self.port}"
 
     def __enter__(self) -> Self:
-        program = Path(sys.executable).parent / "moto_server"
         self._process = subprocess.Popen(
-            [program, "--host", HOST, "--port", str(self.port)],
+            [sys.executable, PROGRAM, HOST, str(self.port)],
             env={**os.environ, "MOTO_CALL_RESET_API": "false"},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
