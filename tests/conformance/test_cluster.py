@@ -15,7 +15,7 @@ from .test_scenarios import GOLDEN, our_settings
 from .test_seeds import PLAYED
 
 STRIDE = 5  # every fifth random script
-SCRIPTS_MAX = 40  # of one kind
+SCRIPTS_MAX = 12  # of one kind
 
 
 ONE_NODE = {"migration-delayed", "migration-disabled", "migration-upgrade", "migration-downgrade"}
