@@ -113,8 +113,9 @@ async def produce(client: Client, data: bytes, name: str | None = TX, version: i
     return str(partition["error_code"])
 
 
-async def fetch_partition(client: Client, isolation_level: int, offset: int = 0, wait_ms: int = 0) -> dict[str, Plain]:
-    request = {
+def fetch_request(isolation_level: int = 0, offset: int = 0, wait_ms: int = 0) -> dict[str, Plain]:
+    """The values of a Fetch of version 11."""
+    return {
         "replica_id": -1,
         "max_wait": wait_ms,
         "min_bytes": 1,
@@ -126,7 +127,10 @@ async def fetch_partition(client: Client, isolation_level: int, offset: int = 0,
         "forgotten_topics_data": [],
         "rack_id": "",
     }
-    response = await client.ask("fetch", 11, **request)
+
+
+async def fetch_partition(client: Client, isolation_level: int, offset: int = 0, wait_ms: int = 0) -> dict[str, Plain]:
+    response = await client.ask("fetch", 11, **fetch_request(isolation_level, offset, wait_ms))
     [[partition]] = [topic["partitions"] for topic in response["responses"]]
     assert isinstance(partition, dict)
     return partition

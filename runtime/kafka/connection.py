@@ -187,7 +187,7 @@ class Connection(asyncio.Protocol):
         try:
             for buffer, route_key, correlation_id, start, body_start, end in splitter.feed(data, max_bytes):
                 route = self._routes.get(route_key) or open_route(self.services.routes, route_key)
-                if requests.queue or requests.has_exclusive_call or (requests.calls and not route.overlaps):
+                if requests.queue or requests.has_exclusive_call or not (route.overlaps or requests.is_empty):
                     self._queue(QueuedRequest(route, correlation_id, buffer[start:end], body_start - start))
                 elif route.comes_in_bursts:
                     self._queue(QueuedRequest(route, correlation_id, buffer[start:end], body_start - start))
@@ -478,7 +478,7 @@ class Connection(asyncio.Protocol):
         requests = self.requests
         has_more = requests.queue or self.splitter.rest
         if (
-            not requests.has_responses_to_come
+            requests.is_empty
             and not self.output.waiting_bytes
             and (not has_more or Hold.PEER_SLOW in self._holds.reasons)
         ):

@@ -102,7 +102,7 @@ class PendingRequests:
 
     def take_queued(self) -> QueuedRequest | None:
         """Remove and return the first queued request, if it may be handled now."""
-        if not self.queue or self.has_exclusive_call or (self.calls and not self.queue[0].route.overlaps):
+        if not self.queue or self.has_exclusive_call or not (self.queue[0].route.overlaps or self.is_empty):
             return None
         request = self.queue.popleft()
         self.queued_bytes -= len(request.frame)
@@ -114,9 +114,9 @@ class PendingRequests:
         self.queued_bytes = 0
 
     @property
-    def has_responses_to_come(self) -> bool:
-        """Whether ``take_answered`` will return more, now or later."""
-        return bool(self.calls or self.answered_at_once)
+    def is_empty(self) -> bool:
+        """Whether the responses to all handled requests have been taken."""
+        return not (self.calls or self.answered_at_once)
 
     @property
     def is_full(self) -> bool:

@@ -22,6 +22,7 @@ from harness import (
     running_node,
 )
 from peers.wire import decode
+from transaction_api_helpers import batch, fetch_request, produce
 
 from callboard.actors.engine_ports import NOT_AT_ONCE
 from callboard.actors.group.actor import GroupActor
@@ -163,6 +164,22 @@ async def test_responses_keep_the_order_of_requests(tmp_path: Path, replies: lis
 
 
 @async_test
+async def test_request_that_overlaps_with_none_waits_for_the_responses(tmp_path: Path, replies: list[object]) -> None:
+    """The records of a Fetch are shared with the topic, and not copied into one write with other responses."""
+    async with running_node(tmp_path, {"sync": "none"}) as harness:
+        other = await harness.connect()
+        values = heartbeat_values("g", await join_and_sync(other, "g"))
+        assert await produce(other, batch(b"a record"), None) == "NONE"
+        client = MemoryClient(harness.node)
+        beat = frame("heartbeat", 4, 1, **values)
+        client.feed(beat + beat + frame("fetch", 11, 2, **fetch_request()) + beat)
+        answers = await client.answered(4)
+        assert [correlation_id_of(response) for response in answers] == [1, 1, 2, 1]
+        assert b"a record" in answers[2]
+        assert len(replies) == 3
+
+
+@async_test
 async def test_group_with_waiting_messages_answers_in_order(tmp_path: Path, replies: list[object]) -> None:
     """The member has left when its heartbeat is handled, although another connection sent it."""
     async with running_node(tmp_path) as harness:
@@ -206,6 +223,10 @@ async def test_bug_restarts_the_group_and_the_heartbeat_is_answered(
         assert response[-3:-1] == (0).to_bytes(2, "big")
         assert replies == []
         assert harness.node.actors.system.dispatcher.counters.restarts == 1
+        with monkeypatch.context() as patch:  # in the context of a socket's callback
+            patch.setattr(GroupActor, "immediate_handlers", dict.fromkeys(GroupActor.immediate_handlers, fail))
+            assert (await (await harness.connect()).ask("heartbeat", 4, **values))["error_code"] == "NONE"
+        assert harness.node.actors.system.dispatcher.counters.restarts == 2
         assert await answer(client, frame("heartbeat", 4, **values)) == response
         assert len(replies) == 1
 
