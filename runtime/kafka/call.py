@@ -19,7 +19,7 @@ from .codec.codes import kafka_error
 from .codec.schemas import Schema
 from .codec.step_writer import write_in_steps
 from .principal import Principal
-from .release import ReleaseJob
+from .release import ReleaseJob, release_collections, release_request
 from .services import Services
 
 log = logging.getLogger("callboard.kafka")
@@ -232,13 +232,13 @@ class LargeCall(Call):
         is_first = self.payload is None
         super().respond_with_bytes(body)
         if is_first:  # the call keeps the request: after an answer at the deadline its handler may go on
-            release_later(self, self.request, self._message)
+            self.services.slices.run_later(ReleaseJob(release_request(self.request, self._message)))
 
 
-def release_later(call: Call, *objects: Any) -> None:
+def release_later(call: Call, *collections: Any) -> None:
     """Free what was made from a large request in steps: for the end of a function that has used it."""
     if isinstance(call, LargeCall):
-        call.services.slices.run_later(ReleaseJob(*objects))
+        call.services.slices.run_later(ReleaseJob(release_collections(*collections)))
 
 
 class EncodingJob:

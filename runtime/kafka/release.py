@@ -5,6 +5,7 @@ Freeing 50,000 of them at once holds the event loop for milliseconds.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any
@@ -30,8 +31,9 @@ class ReleaseJob:
 
     is_wanted = True
 
-    def __init__(self, *roots: Any) -> None:
-        self.steps = release(list(roots))
+    def __init__(self, steps: Steps[None]) -> None:
+        """``steps``: of ``release_request`` or ``release_collections``."""
+        self.steps = steps
 
     def finish(self, result: None) -> None:
         """Nothing waits for it."""
@@ -43,26 +45,43 @@ class ReleaseJob:
         """The server stops."""
 
 
-def release(objects: list[Any]) -> Steps[None]:
-    """Drop the references to the items of collections, and of the arrays of entities, one by one. Empties the list."""
+def release_request(*roots: Any) -> Steps[None]:
+    """Drop the references to the items of all arrays of a request, and of a message that was made from it."""
+    return _release(list(roots), _items_of_request)
+
+
+def release_collections(*collections: Any) -> Steps[None]:
+    """Drop the references to the items of collections, and of collections in them.
+
+    Entities of the request are not followed: many items may refer to the same one.
+    """
+    return _release(list(collections), _items_of_collection)
+
+
+def _release(objects: list[Any], items: Callable[[Any], Iterable[Any]]) -> Steps[None]:
     while objects:
         for _ in range(min(len(objects), OBJECTS_PER_STEP)):
-            _extend(objects, objects.pop())
+            objects += items(objects.pop())
         yield
 
 
-def _extend(objects: list[Any], dropped: Any) -> None:
-    """Add what a collection, an entity or a message holds to the objects that are dropped later."""
-    if isinstance(dropped, COLLECTIONS):
-        objects += dropped
-        if isinstance(dropped, dict):
-            objects += dropped.values()
-        return
+def _items_of_collection(dropped: Any) -> Iterable[Any]:
+    if isinstance(dropped, dict):
+        return (*dropped, *dropped.values())
+    return dropped if isinstance(dropped, COLLECTIONS) else ()
+
+
+def _items_of_request(dropped: Any) -> Iterable[Any]:
+    """What an array, an entity or a message holds and is dropped later."""
+    if isinstance(dropped, tuple):
+        return dropped
     entity_type: Any = type(dropped)
-    for name in _field_names(entity_type):
-        value = getattr(dropped, name)
-        if isinstance(value, tuple) and (len(value) > SMALL_ARRAY_ITEMS or (value and is_dataclass(value[0]))):
-            objects.append(value)
+    values = (getattr(dropped, name) for name in _field_names(entity_type))
+    return [value for value in values if isinstance(value, tuple) and _is_worth_following(value)]
+
+
+def _is_worth_following(array: tuple[Any, ...]) -> bool:
+    return len(array) > SMALL_ARRAY_ITEMS or (len(array) > 0 and is_dataclass(array[0]))
 
 
 @cache

@@ -11,14 +11,16 @@ from pathlib import Path
 
 import pytest
 from harness import MemoryClient, async_test, frame, running_node
+from transaction_api_helpers import fetch_part, fetch_request
 from work_counter import _one_step_a_turn, endless_clock
 
-from callboard.runtime.kafka.release import OBJECTS_PER_STEP, ReleaseJob
+from callboard.runtime.kafka.release import OBJECTS_PER_STEP, release_collections, release_request
 from callboard.runtime.node.environment import Environment, WorkClocks
 
 __all__ = ["_one_step_a_turn"]
 
 ITEMS = 9_000
+PARTITIONS = 3_000
 
 
 class Counted:
@@ -45,10 +47,10 @@ class Request:
 def test_items_are_freed_in_steps_also_those_of_items() -> None:
     Counted.freed = 0
     small, large = tuple(Counted() for _ in range(10)), tuple(Counted() for _ in range(5_000))
-    job = ReleaseJob(Request("g", (*[Topic("t", small)] * 3_000, Topic("u", large))))
+    releasing = release_request(Request("g", (*[Topic("t", small)] * 3_000, Topic("u", large))))
     del small, large
     steps, last, most = 0, 0, 0
-    for _ in job.steps:
+    for _ in releasing:
         steps += 1
         most, last = max(most, Counted.freed - last), Counted.freed
     assert Counted.freed == 5_010
@@ -59,9 +61,27 @@ def test_items_are_freed_in_steps_also_those_of_items() -> None:
 def test_release_changes_nothing_that_others_keep() -> None:
     Counted.freed = 0
     request = Request("g", tuple(Topic("t", tuple(Counted() for _ in range(100))) for _ in range(100)))
-    for _ in ReleaseJob(request).steps:
+    for _ in release_request(request):
         pass
     assert (Counted.freed, len(request.topics), len(request.topics[99].partitions)) == (0, 100, 100)
+
+
+def test_collections_are_freed_in_steps_also_those_in_them() -> None:
+    Counted.freed = 0
+    nested = {number: [frozenset((Counted(),)), Counted()] for number in range(1_000)}
+    releasing = release_collections(nested, [Counted() for _ in range(1_000)])
+    del nested
+    last, most = 0, 0
+    for _ in releasing:
+        most, last = max(most, Counted.freed - last), Counted.freed
+    assert Counted.freed == 3_000
+    assert most <= OBJECTS_PER_STEP
+
+
+def test_large_entity_that_all_items_refer_to_is_not_followed_from_each() -> None:
+    topic = Topic("t", tuple(Counted() for _ in range(2_000)))
+    steps = sum(1 for _ in release_collections([(topic, number) for number in range(2_000)]))
+    assert steps <= 4 * 2_000 / OBJECTS_PER_STEP
 
 
 @pytest.fixture
@@ -107,3 +127,18 @@ async def test_handler_that_goes_on_after_the_answer_still_has_the_request(tmp_p
             await asyncio.sleep(0)
         assert len(call.request.members) == ITEMS
         assert not client.is_closed
+
+
+@pytest.mark.usefixtures("_one_step_a_turn")
+@async_test
+async def test_work_on_a_fetch_ends_soon_after_its_answer(tmp_path: Path) -> None:
+    """Its results refer to the requested topic, which has all partitions."""
+    environment = Environment(work_clocks=WorkClocks(slice_ns=endless_clock()))
+    async with running_node(tmp_path, {"sync": "none"}, environment=environment) as harness:
+        client, turns = MemoryClient(harness.node), 0
+        partitions = [{**fetch_part(0), "partition": number} for number in range(PARTITIONS)]
+        client.feed(frame("fetch", 11, **{**fetch_request(), "topics": [{"topic": "t", "partitions": partitions}]}))
+        while not client.transport.written or len(harness.node.services.slices):
+            await asyncio.sleep(0)
+            turns += 1
+            assert turns < PARTITIONS
