@@ -129,13 +129,8 @@ class SessionChecker(Listener):
 
     def group_changed(self, group_id: str, event: GroupEvent) -> None:
         name = group_id, event.member_id
-        if (
-            event.kind is Kind.MEMBER_ADDED
-        ):  # a consumer was added while its heartbeat was decided, before it was stored
-            self._touched_s[name] = self._now_s()
-            self._renewed_s.pop(name, None)
-            if name not in self._consumers or event.reason is Reason.LOADED:
-                self._renewed_s[name] = self._now_s()
+        if event.kind is Kind.MEMBER_ADDED:
+            self._member_added(name, event)
         elif event.kind is Kind.MEMBER_REMOVED:
             if event.reason is Reason.SESSION_EXPIRED:
                 self._check_end(name)
