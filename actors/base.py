@@ -100,7 +100,7 @@ class Inbox(ActorInbox, Protocol):
     def answer_at_once(self, message: Any) -> Any:
         """Return the reply of an idle actor to a message of ``Actor.immediate_handlers``.
 
-        NOT_AT_ONCE if it must be sent instead. Only for callers on the actors' thread that are no actors.
+        NOT_HANDLED if it must be sent instead. Only for callers on the actors' thread that are no actors.
         """
 
     def room(self) -> FutureReply:
@@ -352,7 +352,7 @@ class Actor(pykka.Actor):
 
     immediate_handlers: ClassVar[Mapping[type, Callable[[Any, Any], Any]]] = {}
     """Functions of an idle actor and a message that it may handle without a mailbox (see ``Inbox.answer_at_once``).
-    They return the reply, never DEFERRED or steps, or, before they have changed anything, NOT_AT_ONCE."""
+    They return the reply, never DEFERRED or steps, or, before they have changed anything, NOT_HANDLED."""
 
     may_pause: ClassVar[bool] = False
     """Whether a handler that returns a generator works in steps (see ``actors.steps``): its result is the reply.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
-NOT_AT_ONCE: Final = object()
+NOT_HANDLED: Final = object()
 """Instead of a reply: the message was not handled at once and has to be sent. See ``base.Inbox.answer_at_once``."""
 
 

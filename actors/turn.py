@@ -14,7 +14,7 @@ import pykka
 from pykka import messages
 
 from .base import DEFERRED, Actor, Echo, Envelope, UnhandledMessage
-from .engine_ports import NOT_AT_ONCE
+from .engine_ports import NOT_HANDLED
 from .steps import SLICE_NS, Steps, run_slice
 
 if TYPE_CHECKING:
@@ -53,19 +53,19 @@ def run_turn(actor: Actor, envelope: Envelope[Any]) -> None:
 
 
 def run_at_once(actor: Actor, message: Any) -> Any:
-    """Handle a message by its function in ``Actor.immediate_handlers``. NOT_AT_ONCE if there is none.
+    """Handle a message by its function in ``Actor.immediate_handlers``. NOT_HANDLED if there is none.
 
-    An error is handled as that of a message whose sender does not wait. The reply is NOT_AT_ONCE then, too: the message
+    An error is handled as that of a message whose sender does not wait. The reply is NOT_HANDLED then, too: the message
     may be sent again, to the instance that replaces this one.
     """
     handle = actor.immediate_handlers.get(type(message))
     if handle is None:
-        return NOT_AT_ONCE
+        return NOT_HANDLED
     try:
         return handle(actor, message)
     except Exception as error:
         _handle_exception(actor, error, None)
-        return NOT_AT_ONCE
+        return NOT_HANDLED
 
 
 def run_on_start(actor: Actor) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..base import ActorRef, Envelope
-from ..engine_ports import NOT_AT_ONCE, ReplyTo
+from ..engine_ports import NOT_HANDLED, ReplyTo
 from ..errors import ErrorCode
 from ..group.effects import ExpiredCounts, GroupCounters
 from ..group.event_log import EventLog
@@ -77,13 +77,13 @@ class Directory:
             (ref or self.coordinator).post(request, reply)
 
     def answer_at_once(self, request: GroupRequest) -> Any:
-        """The reply of an idle group to a request without ``check``; NOT_AT_ONCE if the request has to be sent.
+        """The reply of an idle group to a request without ``check``; NOT_HANDLED if the request has to be sent.
 
         See ``Inbox.answer_at_once``.
         """
         ref = self.groups.get(request.group_id)
         if ref is None or not request.group_id or self.is_detour or self.coordinator.actor_inbox.queue:
-            return NOT_AT_ONCE
+            return NOT_HANDLED
         return ref.actor_inbox.answer_at_once(request)
 
     def list_groups(self) -> Any:

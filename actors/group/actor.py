@@ -10,7 +10,7 @@ from typing import Any
 
 from ..base import Actor, Overflow, Supervision, requeue_first
 from ..consumer_group.messages import ConsumerHeartbeat
-from ..engine_ports import NOT_AT_ONCE
+from ..engine_ports import NOT_HANDLED
 from ..errors import NO_ERROR, ErrorCode
 from ..messages import (
     DeleteTopicOffsets,
@@ -101,12 +101,12 @@ class GroupActor(Actor):
     def heartbeat(self, request: Heartbeat) -> object:
         """In a consumer group a heartbeat is a decision, which is handled by its row."""
         answer = answer_heartbeat(self, request)
-        return self.on_receive(request) if answer is NOT_AT_ONCE else answer
+        return self.on_receive(request) if answer is NOT_HANDLED else answer
 
     def consumer_heartbeat(self, request: ConsumerHeartbeat) -> object:
         """A heartbeat that may change something is handled by its row."""
         answer = answer_consumer_heartbeat(self, request)
-        return self.on_receive(request) if answer is NOT_AT_ONCE else answer
+        return self.on_receive(request) if answer is NOT_HANDLED else answer
 
     def commit(self, request: OffsetCommit) -> object:
         return commit(self.active, request, self.reply_to)

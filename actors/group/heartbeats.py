@@ -6,7 +6,7 @@ from typing import Protocol
 
 from ..consumer_group.group import ConsumerGroup
 from ..consumer_group.messages import ConsumerHeartbeat
-from ..engine_ports import NOT_AT_ONCE
+from ..engine_ports import NOT_HANDLED
 from ..messages import Heartbeat
 from .active_group import ActiveGroup
 
@@ -18,11 +18,11 @@ class Active(Protocol):
 
 
 def answer_heartbeat(actor: Active, request: Heartbeat) -> object:
-    """NOT_AT_ONCE in a consumer group, where the heartbeat of a member of the classic protocol is a decision."""
+    """NOT_HANDLED in a consumer group, where the heartbeat of a member of the classic protocol is a decision."""
     active = actor.active
     group, effects = active.group, active.effects
     if type(group) is ConsumerGroup:
-        return NOT_AT_ONCE
+        return NOT_HANDLED
     answer = group.handle(request, None, effects)
     if effects.alarms:
         active.apply_effects()
@@ -30,12 +30,12 @@ def answer_heartbeat(actor: Active, request: Heartbeat) -> object:
 
 
 def answer_consumer_heartbeat(actor: Active, request: ConsumerHeartbeat) -> object:
-    """NOT_AT_ONCE if the heartbeat may change something."""
+    """NOT_HANDLED if the heartbeat may change something."""
     active = actor.active
     group = active.group
     answer = group.renew(request, active.effects) if type(group) is ConsumerGroup else None
     if answer is None:
-        return NOT_AT_ONCE
+        return NOT_HANDLED
     if active.effects.alarms:
         active.apply_effects()
     return answer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from ...actors.engine_ports import NOT_AT_ONCE
+from ...actors.engine_ports import NOT_HANDLED
 from ...actors.turn import run_at_once
 from .counters import TurnCounters
 from .mailbox import Mailbox, MailboxHost
@@ -29,10 +29,10 @@ class LoopMailbox(Mailbox):
         """See ``actors.base.Inbox``. The mailbox counts as in its turn meanwhile, so new messages wait as usual."""
         actor = self.actor
         if actor is None or self.scheduled or self.queue or not self.started or self._host.tracer is not None:
-            return NOT_AT_ONCE
+            return NOT_HANDLED
         self.scheduled = True
         reply = run_at_once(actor, message)
-        if reply is not NOT_AT_ONCE:
+        if reply is not NOT_HANDLED:
             self._host.turn_counters.handled[type(actor)] += 1
         if self.interrupt:
             self._handle_interrupt(actor)

@@ -29,7 +29,7 @@ from ...actors.base import (
     MailboxFull,
     Overflow,
 )
-from ...actors.engine_ports import NOT_AT_ONCE
+from ...actors.engine_ports import NOT_HANDLED
 from ...actors.timer.messages import Expired
 from ...actors.turn import run_on_start, run_turn
 from .counters import EngineCounters, TurnCounters
@@ -173,7 +173,7 @@ class Mailbox:
 
     def answer_at_once(self, message: Any) -> Any:
         """See ``actors.base.Inbox``. ``LoopMailbox`` may return a reply."""
-        return NOT_AT_ONCE
+        return NOT_HANDLED
 
     def _end_turn(self) -> bool:
         """True if the mailbox must be queued again. The parent is notified last, so that it may retire the actor."""

@@ -60,7 +60,7 @@ class GroupRouter(MessageRouter, Protocol):
     """The groups: sends a request to the actor of its group."""
 
     def answer_at_once(self, message: GroupRequest) -> Any:
-        """The reply of an idle group; NOT_AT_ONCE if the message has to be sent by ``post``."""
+        """The reply of an idle group; NOT_HANDLED if the message has to be sent by ``post``."""
 
     def list_groups(self) -> Reply:
         """Ask for all groups. The value of the reply: a ``ListedGroups``, or an ErrorCode."""

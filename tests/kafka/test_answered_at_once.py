@@ -24,7 +24,7 @@ from harness import (
 from peers.wire import decode
 from transaction_api_helpers import batch, fetch_request, produce
 
-from callboard.actors.engine_ports import NOT_AT_ONCE
+from callboard.actors.engine_ports import NOT_HANDLED
 from callboard.actors.group.actor import GroupActor
 from callboard.actors.turn import run_at_once
 from callboard.runtime.engine import loop_mailbox
@@ -43,7 +43,7 @@ def replies(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
     def record(actor: object, message: object) -> object:
         reply = run_at_once(actor, message)  # type: ignore[arg-type]
-        if reply is not NOT_AT_ONCE:
+        if reply is not NOT_HANDLED:
             recorded.append(reply)
         return reply
 

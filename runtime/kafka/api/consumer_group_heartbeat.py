@@ -14,7 +14,7 @@ from typing import Any
 from ....actors.consumer_group.messages import ConsumerHeartbeat, ConsumerHeartbeatReply, TopicFilter
 from ....actors.consumer_group.records import Partition
 from ....actors.consumer_group.unchanged import UNCHANGED
-from ....actors.engine_ports import NOT_AT_ONCE
+from ....actors.engine_ports import NOT_HANDLED
 from ....actors.steps import SHORT_WORK_ITEMS, Steps, pieces, run_steps
 from ..authorize import authorize, authorize_in_steps
 from ..call import Body, Call, ResponseChannel
@@ -67,7 +67,7 @@ def answer_at_once(channel: ResponseChannel, schema: Schema, request: Any) -> by
     if type(request) is not ShortHeartbeat:
         return None
     reply = channel.services.groups.answer_at_once(_short_message(channel, schema, request))
-    if reply is NOT_AT_ONCE:
+    if reply is NOT_HANDLED:
         return None
     return _usual_body(reply.member_id, reply.member_epoch, reply.heartbeat_interval_ms)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from ....actors.engine_ports import NOT_AT_ONCE
+from ....actors.engine_ports import NOT_HANDLED
 from ....actors.errors import ErrorCode
 from ....actors.messages import Heartbeat
 from ..authorize import authorize
@@ -31,7 +31,7 @@ def handle_unchecked(call: Call) -> None:
 
 def answer_at_once(channel: ResponseChannel, schema: Schema, request: Any) -> bytes | None:
     error = channel.services.groups.answer_at_once(_message(schema, request))
-    return None if error is NOT_AT_ONCE else body(schema, error)
+    return None if error is NOT_HANDLED else body(schema, error)
 
 
 def _message(schema: Schema, request: Any) -> Heartbeat:
