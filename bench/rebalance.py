@@ -23,7 +23,7 @@ from callboard.actors.assignors.cooperative import CooperativeSticky
 from callboard.actors.assignors.sticky import Sticky
 from callboard.bench.group_setup import await_group, create_named_topic, find_coordinator
 from callboard.bench.harness import BenchError, median_or_none, print_table, process_cpu_s
-from callboard.bench.rebalance_members import ClassicMember, Group, Member, NewMember, Owners
+from callboard.bench.rebalance_members import ClassicMember, ConsumerProtocolMember, Group, Member, Owners
 from callboard.bench.server import callboard_server
 from callboard.bench.wire import Client
 
@@ -35,7 +35,7 @@ ANSWER_TIMEOUT_S = 120.0
 MEMBERS: Mapping[str, Callable[[Client, Group], Member]] = {
     "classic, eager": lambda client, group: ClassicMember(client, group, Sticky()),
     "classic, cooperative": lambda client, group: ClassicMember(client, group, CooperativeSticky()),
-    "consumer": NewMember,
+    "consumer": ConsumerProtocolMember,
 }
 """By protocol."""
 

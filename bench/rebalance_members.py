@@ -106,8 +106,8 @@ class Member(ABC):
         self.group.owners.change(self, owned, self.group.clock())
 
 
-class NewMember(Member):
-    """Of the consumer protocol."""
+class ConsumerProtocolMember(Member):
+    """The coordinator assigns its partitions, in the answers to its heartbeats."""
 
     def __init__(self, client: Client, group: Group) -> None:
         super().__init__(client, group)

@@ -55,7 +55,7 @@ from .notes import before, event_at, events_of, identify
 from .offsets import check_commit, check_fetch, check_txn_commit
 from .plan import Downgrade, Plan
 from .records import CONSUMER, ConsumerRecord
-from .regexes import apply_result, described
+from .regexes import apply_result, only_describable
 from .removal import member_expired, rebalance_expired
 from .requests import describe_absent, refused
 from .state import GroupPhase, GroupState
@@ -401,7 +401,7 @@ def _decide_rebalance(group: ConsumerGroup, expired: RebalanceExpired, plan: Pla
 
 def _decide_regexes(group: ConsumerGroup, result: RegexesResolved, plan: Plan) -> Steps[None]:
     group.decisions.is_resolving = False
-    return apply_result(group.soft, described(result), group.decisions, plan)
+    return apply_result(group.soft, only_describable(result), group.decisions, plan)
 
 
 DECISIONS: Mapping[type, Callable[[ConsumerGroup, Any, Plan], Steps[Any]]] = {

@@ -93,7 +93,7 @@ def _has_new_topics(state: GroupState, environment: DecisionEnvironment) -> bool
     return state.seen.regexes_version is None or state.seen.regexes_version < environment.topics.created_version
 
 
-def described(result: RegexesResolved) -> Mapping[str, RegexValue]:
+def only_describable(result: RegexesResolved) -> Mapping[str, RegexValue]:
     """The result without topics that the member whose heartbeat asked for it may not describe.
 
     It is not computed in the background, because the authorizer belongs to the thread of the groups. As in Kafka, the

@@ -14,7 +14,7 @@ from callboard.bench.__main__ import main as bench_main
 from callboard.bench.harness import BenchError
 from callboard.bench.members import GROUP, MemberGroup
 from callboard.bench.members_bystander import Bystander, Span, Wait, longest_s
-from callboard.bench.rebalance_members import Group, NewMember, Owners
+from callboard.bench.rebalance_members import ConsumerProtocolMember, Group, Owners
 from callboard.bench.server import callboard_server
 from callboard.bench.wire import Client
 
@@ -144,7 +144,8 @@ def test_bench_members_compares_the_protocols(
 
 def test_partition_seconds_are_counted_from_stop_to_start() -> None:
     owners = Owners(3, 0.0)
-    first, second = (NewMember(None, Group("g", "t", owners, lambda: 0.0)) for _ in range(2))  # type: ignore[arg-type]
+    group = Group("g", "t", owners, lambda: 0.0)
+    first, second = (ConsumerProtocolMember(None, group) for _ in range(2))  # type: ignore[arg-type]
     owners.change(first, frozenset({0, 1, 2}), 5.0)
     assert owners.are_complete
     owners.begin(5.0)

@@ -56,14 +56,14 @@ class ObservedGroup:
         self.offered: dict[int, list[dict[str, bytes]]] = defaultdict(list)
         self.reset()
 
-    def forget_joined(self) -> None:
+    def forget_unrecorded(self) -> None:
         """Forget the generations that members have joined and that no record has."""
         self.newest_joined = self.newest_durable
         self.leaders: dict[int, str] = {}
 
     def reset(self) -> None:
         """Forget everything that is not durable, after a restart of the coordinator."""
-        self.forget_joined()
+        self.forget_unrecorded()
         self.removed: dict[str, tuple[float, str]] = {}  # member id -> when and why it was removed
         self.owner_of: dict[str, tuple[str, float]] = {}  # instance id -> member id and since when
         self.offered.clear()  # after a restart members get the stored assignment, if any
@@ -98,7 +98,7 @@ class GenerationChecker(Listener):
     def group_changed(self, group_id: str, event: GroupEvent) -> None:
         """A group that restarts from the log knows only what is durable. JoinGroup was answered without a record."""
         if event.state == State.DEAD:
-            self._groups[group_id].forget_joined()
+            self._groups[group_id].forget_unrecorded()
 
     def forget_newer(self, groups: Mapping[str, GroupData]) -> None:
         """After a power loss with ``sync`` other than "always", each group is in the generation that was found."""
