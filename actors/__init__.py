@@ -5,6 +5,7 @@
   and engine_ports.py are.
 - ``group/``: one group. ``GroupActor`` serializes join, sync, heartbeat, leave, commit and fetch requests in its
   mailbox; ``ClassicGroup`` and ``GroupData`` contain its rules, both pure.
+- ``consumer_group/``: groups of the consumer protocol (KIP-848). ``assignors/``: who gets which partition.
 - ``coordinator/``: ``CoordinatorActor`` creates, finds and lists groups.
 - ``transactions/``: transactional ids.
 - ``OffsetWriterActor`` (writer.py) batches records; all records reach the log through it.

@@ -384,7 +384,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
         "--protocol",
         choices=(CLASSIC, CONSUMER),
         default=CLASSIC,
-        help="consumer: compare the consumer protocol with the classic one, while one member joins (classic)",
+        help="consumer: compare the consumer protocol with the classic one while one member joins (default classic)",
     )
     parser.add_argument(
         "-b",

@@ -6,7 +6,8 @@
 - members.py: joining, static members. removal.py: leaving, timeouts.
 - classic_members.py: members of the classic protocol. conversion.py: the group begins as a classic one, or becomes one.
   policy.py: whether it may. tombstones.py: the records that delete it.
-- target.py: when the group needs a new target assignment, and the assignor's part.
+- target.py: when the group needs a new target assignment, and the assignor's part. members_to_assign.py: the members as
+  an assignor sees them.
 - reconcile.py: how one member gets from its partitions to its target, as a table.
 - leaving.py: LeaveGroup. offsets.py: who may commit and fetch offsets. describe.py: ConsumerGroupDescribe.
 - subscriptions.py: the topics of members. regexes.py: when regular expressions are resolved, and what a result changes.

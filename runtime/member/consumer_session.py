@@ -58,7 +58,7 @@ class ConsumerSession:
             async with asyncio.timeout(self._lease.timeouts.session_s * SILENT_SESSION_PART):
                 session_ms = await self._connector.consumer_session_timeout_ms(self._group_id)
         except (ChannelLost, TimeoutError) as error:
-            self._log.no_answer("a question for the session timeout", error)
+            self._log.no_answer("a request for the session timeout", error)
             return None
         except CoordinatorError as error:
             raise MemberError(

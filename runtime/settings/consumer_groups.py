@@ -61,7 +61,7 @@ class ConsumerGroupRows:
     group_consumer_migration_policy: str = text_row(
         "bidirectional",
         "Whether a group that has members may change to the consumer protocol (upgrade), to the classic protocol"
-        " (downgrade), both, or neither (disabled).",
+        " (downgrade), both (bidirectional), or neither (disabled).",
         POLICIES,
     )
 

@@ -64,7 +64,7 @@ def short_heartbeat_reader(version: int, read: Reader) -> Reader:
         )
 
     def read_short(buffer: Any, position: int) -> tuple[Any, int]:
-        """Where the request ends if it is a short one, is enough to find it among those that were read before."""
+        """Look up the bytes up to the end of a short request; only those that were not read before are decoded."""
         try:
             member_at = position + buffer[position]
             instance_at = member_at + buffer[member_at] + 4
