@@ -351,8 +351,9 @@ class Actor(pykka.Actor):
     error names the reason."""
 
     immediate_handlers: ClassVar[Mapping[type, Callable[[Any, Any], Any]]] = {}
-    """Functions of an idle actor and a message that it may handle without a mailbox (see ``Inbox.answer_at_once``).
-    They return the reply, never DEFERRED or steps, or, before they have changed anything, NOT_HANDLED."""
+    """By class of message, functions of an actor and a message that it may handle without its mailbox while it is idle
+    (see ``Inbox.answer_at_once``). They return the reply, neither DEFERRED nor steps. One that returns NOT_HANDLED has
+    changed nothing."""
 
     may_pause: ClassVar[bool] = False
     """Whether a handler that returns a generator works in steps (see ``actors.steps``): its result is the reply.

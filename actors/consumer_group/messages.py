@@ -19,7 +19,7 @@ TopicFilter = Callable[[Collection[str]], Collection[str]]
 class ConsumerHeartbeat(NamedTuple):
     """A ConsumerGroupHeartbeat request. None, and -1 of the timeout, mean: as in my last request.
 
-    ``describable``: which topics a regular expression may match if this request lets it be resolved; None: all.
+    ``describable``: which topics a regular expression may match if this request starts its resolution; None: all.
     """
 
     group_id: str

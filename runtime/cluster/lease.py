@@ -32,7 +32,7 @@ class Lease:
         return self._now() < self.until_s
 
     def end(self) -> None:
-        """The session has ended: the lease is valid no more, whatever the store answers."""
+        """The session has ended: the lease is no longer valid, whatever the store answers."""
         self._has_ended = True
         self.until_s = 0.0
 

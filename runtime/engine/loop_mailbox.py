@@ -26,7 +26,7 @@ class LoopMailbox(Mailbox):
         self._host = dispatcher
 
     def answer_at_once(self, message: Any) -> Any:
-        """See ``actors.base.Inbox``. The mailbox counts as in its turn meanwhile, so new messages wait as usual."""
+        """See ``actors.base.Inbox``. The mailbox counts as scheduled meanwhile, so new messages wait as usual."""
         actor = self.actor
         if actor is None or self.scheduled or self.queue or not self.started or self._host.tracer is not None:
             return NOT_HANDLED
