@@ -6,6 +6,7 @@ The unit is a line of Python that is executed. A list comprehension or a generat
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import sys
 import time
@@ -60,3 +61,12 @@ def endless_clock() -> Callable[[], int]:
 def _one_step_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Actors work one step, and handle one message, in each turn of the event loop."""
     monkeypatch.setattr(time, "perf_counter_ns", endless_clock())
+
+
+@pytest.fixture
+def _no_garbage_collection() -> Iterator[None]:
+    """The collector's pauses depend on the objects of other tests; ``serve`` sets it up in its own way."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()

@@ -10,7 +10,6 @@ Those of ``SAMPLE`` are sent by default. ``CALLBOARD_ACCEPTED_SHAPES`` is the be
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import re
 import time
@@ -28,13 +27,13 @@ from kio.serial import _introspect as introspect
 from peers.wire import message_type
 from request_helpers import arrays, encode_body, encode_request
 from request_shapes import REQUESTS, Shape, numbered, repeated, shapes
-from work_counter import _one_step_a_turn, endless_clock
+from work_counter import _no_garbage_collection, _one_step_a_turn, endless_clock
 
 from callboard.runtime.kafka.api import Api
 from callboard.runtime.kafka.codec.schemas import schema
 from callboard.runtime.node.environment import Environment, WorkClocks
 
-__all__ = ["_one_step_a_turn"]
+__all__ = ["_no_garbage_collection", "_one_step_a_turn"]
 
 PIECE_MAX = 14
 """The longest piece, in references of about a third of a millisecond: 5 ms."""
@@ -129,15 +128,6 @@ async def longest_turn_s(harness: NodeHarness, data: bytes) -> float:
     client.close()
     await asyncio.sleep(0)
     return longest_s
-
-
-@pytest.fixture
-def _no_garbage_collection() -> Iterator[None]:
-    """The collector's pauses depend on the objects of other tests; ``serve`` sets it up in its own way."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 APIS_WANTED = {name.split()[0] for name in ([WANTED] if WANTED else SAMPLE)}

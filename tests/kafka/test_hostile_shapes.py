@@ -8,9 +8,7 @@ run. Each version of a request that has other arrays than the one before it is s
 from __future__ import annotations
 
 import asyncio
-import gc
 import time
-from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from random import Random
@@ -22,10 +20,13 @@ from kio.serial import _introspect as introspect
 from peers.wire import message_type
 from request_helpers import encode_body, encode_request
 from request_shapes import each_request, shapes
+from work_counter import _no_garbage_collection
 
 from callboard.runtime.kafka.api import APIS, Api
 from callboard.runtime.kafka.codec.schemas import schema
 from callboard.runtime.settings.table import Settings
+
+__all__ = ["_no_garbage_collection"]
 
 SIZES = (10, 1_000, 9_900, 100_000)
 STRING = "x" * 32_767
@@ -104,15 +105,6 @@ async def cost_of(harness: NodeHarness, data: bytes) -> Cost:
     client.close()
     now_s = time.thread_time()
     return Cost(max(longest_s, now_s - began_s), now_s - first_s)
-
-
-@pytest.fixture
-def _no_garbage_collection() -> Iterator[None]:
-    """The collector's pauses depend on the objects of other tests; ``serve`` sets it up in its own way."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 @pytest.mark.usefixtures("_no_garbage_collection")

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from harness import MemoryClient, async_test, frame, running_node
 from transaction_api_helpers import fetch_part, fetch_request
-from work_counter import _one_step_a_turn, endless_clock
+from work_counter import _no_garbage_collection, _one_step_a_turn, endless_clock
 
 from callboard.runtime.kafka.release import OBJECTS_PER_STEP, release_collections, release_request
 from callboard.runtime.node.environment import Environment, WorkClocks
 
-__all__ = ["_one_step_a_turn"]
+__all__ = ["_no_garbage_collection", "_one_step_a_turn"]
 
 ITEMS = 9_000
 PARTITIONS = 3_000
@@ -82,14 +80,6 @@ def test_large_entity_that_all_items_refer_to_is_not_followed_from_each() -> Non
     topic = Topic("t", tuple(Counted() for _ in range(2_000)))
     steps = sum(1 for _ in release_collections([(topic, number) for number in range(2_000)]))
     assert steps <= 4 * 2_000 / OBJECTS_PER_STEP
-
-
-@pytest.fixture
-def _no_garbage_collection() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 @pytest.mark.usefixtures("_one_step_a_turn", "_no_garbage_collection")
