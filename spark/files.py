@@ -13,6 +13,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..runtime.cluster.engines import without_password
 from ..runtime.disk.disk import Disk, read_file
 from ..runtime.log.folder import INFO_NAME, parse_info
 from ..runtime.log.partition import TOPIC
@@ -111,8 +112,8 @@ def find_log(path: str) -> LogLocation:
         exists = bool(names) or (not isinstance(disk, RemoteDisk) and root.is_dir())
         description = f"neither {INFO_NAME} nor a folder {TOPIC}-N" if exists else "no folder"
         raise FileNotFoundError(
-            f"{path}: found {description}, expected the data folder of a server, or Kafka's; give the folder that"
-            " contains the partitions' folders"
+            f"{without_password(path)}: found {description}, expected the data folder of a server, or Kafka's; give the"
+            " folder that contains the partitions' folders"
         )
     partition_count = None
     if INFO_NAME in names:
@@ -147,8 +148,9 @@ def filesystem_of(url: str) -> tuple[Any, str]:
 
         filesystem, inside = url_to_fs(url)
     except (ImportError, ValueError) as error:
-        raise ValueError(
+        message = (
             f"{url}: neither pyarrow ({reason}) nor fsspec ({error}) can open it; expected a folder, a URL for"
             " pyarrow (s3://, gs://, abfs://, hdfs://), or one for fsspec with the package that it needs"
-        ) from None
+        )
+        raise ValueError(message.replace(url, without_password(url))) from None
     return PyFileSystem(FSSpecHandler(filesystem)), inside

@@ -50,6 +50,11 @@ class Options(NamedTuple):
     first_offset: int = 0
     end_offset: int | None = None
 
+    @property
+    def shown_path(self) -> str:
+        """The path as messages show it: a URL without its password."""
+        return without_password(self.path)
+
 
 def parse_options(options: Mapping[str, str]) -> Options:
     """Raises ValueError with the option, the value found and the value expected. Option names ignore case."""

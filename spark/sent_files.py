@@ -68,7 +68,7 @@ class SentDisk(Disk):
 
 
 class SentLimit:
-    """Counts the bytes that are sent for a query, or for a batch of a stream. ``path``: of the log."""
+    """Counts the bytes that are sent for a query, or for a batch of a stream. ``path``: as messages show it."""
 
     def __init__(self, path: str) -> None:
         self._path = path

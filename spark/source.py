@@ -91,7 +91,7 @@ class BatchReader(DataSourceReader):
         tasks = distribute(sizes, -(-sum(sizes.values()) // TASK_BYTES))
         if not self._options.sends_files:
             return [TaskPartitions(numbers) for numbers in tasks]
-        SentLimit(self._options.path).add(sum(sizes.values()))  # before anything is read
+        SentLimit(self._options.shown_path).add(sum(sizes.values()))  # before anything is read
         return [TaskPartitions(numbers, copy_partitions(location, numbers)) for numbers in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

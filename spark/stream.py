@@ -145,7 +145,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 log.warning(
                     "%s: the log of partition %s ends at offset %d, but the stream has read up to %d; the stream waits."
                     " If this is a different log, use a new checkpoint",
-                    *(self._options.path, number, end, offset),
+                    *(self._options.shown_path, number, end, offset),
                 )
         ends = {number: max(end, start.get(number, 0)) for number, end in (start | ends).items()}
         return limit_end_offsets(start, ends, limit.max_rows) if isinstance(limit, ReadMaxRows) else ends
@@ -169,7 +169,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         tasks = [task for task in distribute(sizes, -(-sum(sizes.values()) // TASK_ROWS)) if task]
         if not self._options.sends_files:
             return [StreamTask(task) for task in tasks]
-        location, limit = find_log(self._options.path), SentLimit(self._options.path)
+        location, limit = find_log(self._options.path), SentLimit(self._options.shown_path)
         return [StreamTask(task, copy_ranges(location, task, limit)) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -183,8 +183,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         folder = location.folder(offset_range.number)
         if folder is None:
             raise FileNotFoundError(
-                f"{self._options.path}: partition {offset_range.number}, which the stream has read before, is missing;"
-                " restore it, or use a new checkpoint"
+                f"{self._options.shown_path}: partition {offset_range.number}, which the stream has read before, is"
+                " missing; restore it, or use a new checkpoint"
             )
         scan = PartitionScan(location.disk, folder, offset_range.number, self._options)
         yield from scan.between(offset_range.first, offset_range.end, offset_range.start_hint)

@@ -44,5 +44,5 @@ def selected_numbers(existing: Collection[int], count: int | None, options: Opti
     whole = partition_numbers(existing, count, None, None)
     requested = options.partitions or frozenset()
     if missing := sorted(requested - set(whole)):
-        raise ValueError(f"bad partitions: {options.path} has no partition {missing[0]}, expected some of {whole}")
+        raise ValueError(f"bad partitions: {options.shown_path} has no partition {missing[0]}, expected some of {whole}")
     return partition_numbers(existing, count, options.partitions, options.groups)

@@ -16,9 +16,12 @@ from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
 from callboard.spark.commands import history as commands
 from callboard.spark.commands import questions, report
+from callboard.spark.files import find_log
 from callboard.spark.history import HistoryTable, as_of, keep, merge, take_snapshot
 from callboard.spark.history.opening import open_table
 from callboard.spark.history.table import HistoryProgress, Snapshot, TableInfo
+from callboard.spark.options import parse_options
+from callboard.spark.tasks import selected_numbers
 
 HOST = "127.0.0.1"
 
@@ -123,3 +126,15 @@ def test_url_that_was_made_a_path_is_refused(spark: SparkSession, tmp_path: Path
     for write in (lambda: keep(spark, written.data, url), lambda: merge(spark, url), lambda: open_table(url)):
         with pytest.raises(StartError, match="found a URL, expected a folder; give a URL as a string"):
             write()
+
+
+def test_errors_show_no_password() -> None:
+    url = "nosuch://user:geheim@host/table"
+    with pytest.raises(StartError, match=r"^nosuch://user:\*\*\*@host/table: neither pyarrow") as unknown:
+        open_table(url)
+    with pytest.raises(FileNotFoundError, match=r"^memory://user:\*\*\*@absent: found no folder") as absent:
+        find_log("memory://user:geheim@absent")
+    assert "geheim" not in f"{unknown.value} {absent.value}"
+    options = parse_options({"path": "memory://user:geheim@log", "partitions": "7"})
+    with pytest.raises(ValueError, match=r"memory://user:\*\*\*@log has no partition 7"):
+        selected_numbers([0], 1, options)
