@@ -2,7 +2,7 @@
 
 Amazon S3, Google Cloud Storage and Azure do it for a conditional PUT, which obstore sends; pyarrow cannot. Other file
 systems are those of fsspec: with ``mode="create"`` they refuse a file that exists. In a local folder a complete file
-gets its name by a hard link.
+gets its name by a hard link. Services show only what is durable; a folder needs a sync.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from uuid import uuid4
 
 from ...runtime.cluster.engines import without_password
 from ...runtime.common.errors import StartError
+from ...runtime.disk.disk import Disk
 
 Create = Callable[[str, bytes], bool]
 """Creates a file by its path in the file system. False if there is one, whose content stays."""
@@ -25,8 +26,8 @@ SERVICES = {"s3": "S3Store", "gs": "GCSStore", "gcs": "GCSStore", "abfs": "Azure
 """The classes of obstore, by the scheme of the URL. pyarrow opens these URLs itself."""
 
 
-def creator_of(url: str, filesystem: Any) -> Create:
-    """How to create files in the file system of a URL, which ``filesystem_of`` has opened.
+def creator_of(url: str, filesystem: Any, root: Path) -> Create:
+    """How to create files of the table at a URL. ``filesystem_of`` has opened it, and found the table at ``root``.
 
     Raises StartError for a file system that cannot create a file in one step.
     """
@@ -36,7 +37,7 @@ def creator_of(url: str, filesystem: Any) -> Create:
     if scheme in SERVICES and not isinstance(filesystem, PyFileSystem):
         return _by_obstore(url, scheme)
     if isinstance(filesystem, LocalFileSystem):
-        return _by_link
+        return _by_link(root)
     if isinstance(filesystem, PyFileSystem):
         return _by_fsspec(filesystem.handler.fs)
     raise StartError(
@@ -45,21 +46,33 @@ def creator_of(url: str, filesystem: Any) -> Create:
     )
 
 
-def _by_link(path: str, data: bytes) -> bool:
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    draft = target.with_name(f".{target.name}.{uuid4().hex}")
-    try:
-        with draft.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(draft, target)
-    except FileExistsError:
-        return False
-    finally:
-        draft.unlink(missing_ok=True)
-    return True
+def make_durable(path: Path, root: Path) -> None:
+    """Sync a file of the table at ``root``, and the folders that lead to it. Raises OSError."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+    for folder in path.parents:
+        Disk().sync_folder(folder)
+        if folder == root.parent:
+            break
+
+
+def _by_link(root: Path) -> Create:
+    def create(path: str, data: bytes) -> bool:
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = target.with_name(f".{target.name}.{uuid4().hex}")
+        try:
+            draft.write_bytes(data)
+            make_durable(draft, root)
+            os.link(draft, target)
+        except FileExistsError:
+            return False
+        finally:
+            draft.unlink(missing_ok=True)
+        Disk().sync_folder(target.parent)
+        return True
+
+    return create
 
 
 def _by_fsspec(filesystem: Any) -> Create:

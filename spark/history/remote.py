@@ -61,7 +61,7 @@ class TableUrl:
 
     def create(self, path: Path, data: bytes) -> bool:
         """Create a file, in one step. False if there is one. Raises StartError if the file system cannot do it."""
-        self._creator = self._creator or creator_of(self.url, self.filesystem)
+        self._creator = self._creator or creator_of(self.url, self.filesystem, self.path)
         return self._creator(str(path), data)
 
     def list_all(self) -> list[Any]:

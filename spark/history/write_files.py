@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ..files import filesystem_of
 from ..tasks import freeze_gc_once
+from .creating import make_durable
 from .files_table import FilesTable
 from .ranges import KeepRange, rows_of, run_tasks
 from .remote import FILE_SCHEMA, SNAPSHOT_SCHEMA, file_of_rows, read_file
@@ -46,7 +47,7 @@ class WrittenFile(NamedTuple):
 
 
 class FileWriter:
-    """Writes one file. Used as a context; an error leaves a file that nothing names."""
+    """Writes one file durably. Used as a context; an error leaves a file that nothing names."""
 
     def __init__(self, filesystem: Any, root: str, folder: str, schema: pa.Schema) -> None:
         from pyarrow.fs import LocalFileSystem, PyFileSystem
@@ -54,9 +55,11 @@ class FileWriter:
 
         self.path = f"{folder}/{uuid4().hex}.parquet"
         self._filesystem = filesystem
+        self._root = root
         self._full_path = f"{root}/{self.path}"
+        self._is_local = isinstance(filesystem, LocalFileSystem)
         self._schema = schema
-        if isinstance(filesystem, LocalFileSystem | PyFileSystem):  # stores of objects have no folders
+        if self._is_local or isinstance(filesystem, PyFileSystem):  # stores of objects have no folders
             filesystem.create_dir(str(Path(self._full_path).parent), recursive=True)
         self._sink = filesystem.open_output_stream(self._full_path)
         self._parquet = ParquetWriter(self._sink, schema, compression="zstd")
@@ -72,6 +75,8 @@ class FileWriter:
             self._flush()
             self._parquet.close()
             self._sink.close()
+            if self._is_local:
+                make_durable(Path(self._full_path), Path(self._root))
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Add rows, which have the file's columns and may have others."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from cluster.object_server import BUCKET, CREDENTIALS, ObjectServer, missing_object_server
 from history_helpers import (
@@ -33,8 +35,10 @@ from callboard.spark.history.changes import RESTORE, Change, read_changes, recor
 from callboard.spark.history.files_table import FilesTable
 from callboard.spark.history.merge import GRACE_MS
 from callboard.spark.history.opening import create_table, open_to_write, table_exists
+from callboard.spark.history.remote import FILE_SCHEMA
 from callboard.spark.history.table import HistoryProgress, HistoryTable, TableInfo
 from callboard.spark.history.unnamed import remove_unnamed
+from callboard.spark.history.write_files import FileWriter
 
 HOST = "127.0.0.1"
 LATER_MS = START_MS + 30 * DAY_MS
@@ -247,3 +251,35 @@ def test_copy_of_a_folder_is_only_read_and_a_table_of_files_is_no_folder(tmp_pat
         HistoryTable.open(tmp_path / "files")
     with pytest.raises(StartError, match="bad --format 'orc': expected parquet"):
         create_table("memory://orc", INFO._replace(format="orc"), Disk())
+
+
+class SyncedNames:
+    """The files and folders that are synced, by their paths."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.paths: set[str] = set()
+        sync = os.fsync
+
+        def note(fd: int) -> None:
+            self.paths.add(os.readlink(f"/proc/self/fd/{fd}"))
+            sync(fd)
+
+        patch.setattr(os, "fsync", note)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it looks up the paths of descriptors in /proc")
+def test_rows_and_commits_in_a_folder_are_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compaction removes the records after the commit."""
+    root, synced = tmp_path / "table", SyncedNames(monkeypatch)
+    table = create_table(root.as_uri(), INFO, Disk())
+    assert isinstance(table, FilesTable)
+    assert {str(folder) for folder in (tmp_path, root, root / "_callboard")} < synced.paths
+    synced.paths.clear()
+    with FileWriter(table.location.filesystem, str(root), "day=2025-11-21/log_partition=0", FILE_SCHEMA) as writer:
+        writer.add(pa.RecordBatch.from_pylist([{"log_offset": 1}], schema=FILE_SCHEMA))
+    assert {str(path) for path in ((root / writer.path), *(root / writer.path).parents[:3])} <= synced.paths
+    synced.paths.clear()
+    table.commit(HistoryProgress(1, {0: 2}, 0, 0, files=(writer.path,)), [])
+    assert str(root / "_callboard" / "commits") in synced.paths
+    [draft] = [path for path in synced.paths if "/.00000000000000000001.json." in path]
+    assert not Path(draft).exists()
