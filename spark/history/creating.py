@@ -20,7 +20,7 @@ from ...runtime.common.errors import StartError
 from ...runtime.disk.disk import Disk
 
 Create = Callable[[str, bytes], bool]
-"""Creates a file by its path in the file system. False if there is one, whose content stays."""
+"""Creates a file by its path in the file system. False if there is one, whose content stays. Raises OSError."""
 
 SERVICES = {"s3": "S3Store", "gs": "GCSStore", "gcs": "GCSStore", "abfs": "AzureStore", "abfss": "AzureStore"}
 """The classes of obstore, by the scheme of the URL. pyarrow opens these URLs itself."""
@@ -29,20 +29,25 @@ SERVICES = {"s3": "S3Store", "gs": "GCSStore", "gcs": "GCSStore", "abfs": "Azure
 def creator_of(url: str, filesystem: Any, root: Path) -> Create:
     """How to create files of the table at a URL. ``filesystem_of`` has opened it, and found the table at ``root``.
 
-    Raises StartError for a file system that cannot create a file in one step.
+    Raises StartError for a file system that cannot create a file in one step, and for a package that is missing.
     """
     from pyarrow.fs import LocalFileSystem, PyFileSystem
 
     scheme = url.partition("://")[0]
     if scheme in SERVICES and not isinstance(filesystem, PyFileSystem):
-        return _by_obstore(url, scheme)
+        return _by_obstore(url, scheme, filesystem)
     if isinstance(filesystem, LocalFileSystem):
         return _by_link(root)
     if isinstance(filesystem, PyFileSystem):
-        return _by_fsspec(filesystem.handler.fs)
-    raise StartError(
+        return _by_fsspec(url, filesystem.handler.fs)
+    raise _cannot_create(url)
+
+
+def _cannot_create(url: str) -> StartError:
+    return StartError(
         f"{without_password(url)}: found a file system that cannot create a file only if there is none, expected a"
-        " folder, or a URL of S3, Google Cloud Storage, Azure, or fsspec; a copy of a table there can be read"
+        " folder, or a URL of S3, Google Cloud Storage, Azure, or a file system of fsspec that can; a copy of a table"
+        " there can be read"
     )
 
 
@@ -75,56 +80,65 @@ def _by_link(root: Path) -> Create:
     return create
 
 
-def _by_fsspec(filesystem: Any) -> Create:
+def _by_fsspec(url: str, filesystem: Any) -> Create:
     def create(path: str, data: bytes) -> bool:
-        with suppress(FileExistsError):
-            filesystem.makedirs(filesystem._parent(path), exist_ok=True)
         try:
+            with suppress(FileExistsError):
+                filesystem.makedirs(str(Path(path).parent), exist_ok=True)
             filesystem.pipe_file(path, data, mode="create")
         except FileExistsError:
             return False
+        except (NotImplementedError, TypeError):  # read-only, or without the parameter ``mode``
+            raise _cannot_create(url) from None
         return True
 
     return create
 
 
-def _by_obstore(url: str, scheme: str) -> Create:
+def _by_obstore(url: str, scheme: str, filesystem: Any) -> Create:
     try:
         import obstore
         from obstore import store as stores
-        from obstore.exceptions import AlreadyExistsError, PreconditionError
+        from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+
+        from ...runtime.cluster.engines.objects import ERRORS, translated
     except ModuleNotFoundError:
         raise StartError(
             f"{without_password(url)}: writing to a table there needs the package obstore, which is not installed:"
             " pip install 'callboard[spark,objects]'"
         ) from None
-    bucket, settings = _settings(url)
-    store = getattr(stores, SERVICES[scheme])(bucket, **settings)
+    bucket, settings = _settings(url, filesystem)
+    try:
+        store = getattr(stores, SERVICES[scheme])(bucket, **settings)
+    except BaseError as error:
+        raise StartError(f"{without_password(url)}: {error}") from None
 
     def create(path: str, data: bytes) -> bool:
         try:
             obstore.put(store, path.partition("/")[2], data, mode="create", use_multipart=False)
         except (AlreadyExistsError, PreconditionError):
             return False
+        except ERRORS as error:
+            raise OSError(str(translated(error, without_password(url), bucket))) from None
         return True
 
     return create
 
 
-def _settings(url: str) -> tuple[str, dict[str, Any]]:
-    """The bucket, and obstore's settings for what the URL says to pyarrow. All else is in the environment."""
+def _settings(url: str, filesystem: Any) -> tuple[str, dict[str, Any]]:
+    """The bucket, and obstore's settings for what pyarrow knows by the URL. All else is in the environment."""
     parts = urlsplit(url)
     credentials, _, bucket = parts.netloc.rpartition("@")
     if parts.scheme.startswith("abfs"):  # abfs://container@account.dfs.core.windows.net/path
         container, _, account = parts.netloc.partition("@")
         return container, {"account_name": account.partition(".")[0]} if account else {}
+    if parts.scheme != "s3":
+        return bucket, {}
     query = dict(parse_qsl(parts.query))
-    settings: dict[str, Any] = {}
+    settings: dict[str, Any] = {"region": filesystem.region}
     if credentials:
         user, _, secret = credentials.partition(":")
         settings |= {"access_key_id": unquote(user), "secret_access_key": unquote(secret)}
-    if "region" in query:
-        settings["region"] = query["region"]
     if endpoint := query.get("endpoint_override"):
         scheme = query.get("scheme", "https")
         settings["endpoint"] = endpoint if "://" in endpoint else f"{scheme}://{endpoint}"

@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +32,12 @@ from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.compaction.history import read_history_mark
 from callboard.spark.commands import history as commands
 from callboard.spark.history import as_of, keep, merge, open_table, take_snapshot
+from callboard.spark.history.creating import creator_of
 from callboard.spark.history.changes import RESTORE, Change, read_changes, record_end, record_start
 from callboard.spark.history.files_table import FilesTable
 from callboard.spark.history.merge import GRACE_MS
 from callboard.spark.history.opening import create_table, open_to_write, table_exists
-from callboard.spark.history.remote import FILE_SCHEMA
+from callboard.spark.history.remote import FILE_SCHEMA, TableUrl
 from callboard.spark.history.table import HistoryProgress, HistoryTable, TableInfo
 from callboard.spark.history.unnamed import remove_unnamed
 from callboard.spark.history.write_files import FileWriter
@@ -283,3 +285,53 @@ def test_rows_and_commits_in_a_folder_are_durable(tmp_path: Path, monkeypatch: p
     assert str(root / "_callboard" / "commits") in synced.paths
     [draft] = [path for path in synced.paths if "/.00000000000000000001.json." in path]
     assert not Path(draft).exists()
+
+
+class DenyingService(BaseHTTPRequestHandler):
+    def do_PUT(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        content = b"<Error><Code>AccessDenied</Code><Message>no right to write</Message></Error>"
+        self.send_response(403)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_arguments: object) -> None:
+        pass
+
+
+def test_refusal_of_a_service_is_named_without_the_secret() -> None:
+    pytest.importorskip("obstore")
+    with HTTPServer((HOST, 0), DenyingService) as service:
+        threading.Thread(target=service.serve_forever, daemon=True).start()
+        options = f"endpoint_override={HOST}:{service.server_port}&scheme=http&region=us-east-1"
+        location = TableUrl(f"s3://user:geheim@bucket/table?{options}")
+        with pytest.raises(OSError, match=r"^s3://user:\*\*\*@bucket/table\S* refused: 403 .*AccessDenied") as refused:
+            location.create(Path("bucket/table/_callboard/table.json"), b"")
+        service.shutdown()
+    assert "no right to write" in str(refused.value) and "geheim" not in str(refused.value)
+
+
+def test_commits_go_to_the_region_that_pyarrow_has_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bucket whose region is neither in the URL nor in the environment."""
+    from pyarrow.fs import S3FileSystem
+
+    stores = pytest.importorskip("obstore.store")
+    made: list[tuple[str, object]] = []
+    monkeypatch.setattr(stores, "S3Store", lambda bucket, **settings: made.append((bucket, settings)))
+    creator_of("s3://bucket/table", S3FileSystem(anonymous=True, region="eu-central-1"), Path("bucket/table"))
+    assert made == [("bucket", {"region": "eu-central-1"})]
+
+
+@pytest.mark.parametrize("error", [NotImplementedError, TypeError("unexpected keyword argument 'mode'")])
+def test_file_system_that_cannot_create_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception] | Exception
+) -> None:
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    def refuse(*_arguments: object, **_options: object) -> None:
+        raise error
+
+    monkeypatch.setattr(MemoryFileSystem, "pipe_file", refuse)
+    with pytest.raises(StartError, match="memory://.*cannot create a file only if there is none"):
+        create_table(f"memory://{tmp_path.name}", INFO, Disk())

@@ -238,19 +238,24 @@ class BucketRequests:
             task.exception()  # nobody may be waiting for it any more
 
     def _translated(self, error: Exception) -> StoreUnavailable | StoreRefused:
-        text = str(error)
-        status = STATUS.search(text)
-        number, reason = int(status[1]) if status else 0, _reason(error)
-        if NO_BUCKET.search(text):
-            return StoreRefused(f"{self.address}: there is no bucket {self._bucket}; create it once, or mend the URL")
-        is_final = 400 <= number < 500 and number not in TEMPORARY_STATUSES and not TEMPORARY.search(text)
-        is_final = is_final or WRONG_REGION in text
-        if is_final or isinstance(error, REFUSED_ERRORS):
-            return StoreRefused(
-                f"{self.address} refused: {reason}; check the credentials in the environment, the bucket's region "
-                "and the permissions to read, write, list and delete"
-            )
-        return StoreUnavailable(f"{self.address} is not available: {reason}")
+        return translated(error, self.address, self._bucket)
+
+
+def translated(error: Exception, address: str, bucket: str) -> StoreUnavailable | StoreRefused:
+    """What an error of obstore means for a user, who knows the store by its ``address``."""
+    text = str(error)
+    status = STATUS.search(text)
+    number, reason = int(status[1]) if status else 0, _reason(error)
+    if NO_BUCKET.search(text):
+        return StoreRefused(f"{address}: there is no bucket {bucket}; create it once, or mend the URL")
+    is_final = 400 <= number < 500 and number not in TEMPORARY_STATUSES and not TEMPORARY.search(text)
+    is_final = is_final or WRONG_REGION in text
+    if is_final or isinstance(error, REFUSED_ERRORS):
+        return StoreRefused(
+            f"{address} refused: {reason}; check the credentials in the environment, the bucket's region "
+            "and the permissions to read, write, list and delete"
+        )
+    return StoreUnavailable(f"{address} is not available: {reason}")
 
 
 def _is_absent(error: Exception) -> bool:
