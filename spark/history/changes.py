@@ -87,13 +87,11 @@ def read_changes(table: HistoryTable) -> dict[str, Change]:
     A torn last line is ignored: its change was not started.
     """
     changes: dict[str, Change] = {}
-    for number, line in enumerate(_read_lines(table), start=1):
+    for place, line in _read_lines(table):
         try:
             _apply_line(changes, json.loads(line))
         except (ValueError, KeyError, TypeError) as error:
-            raise StartError(
-                f"{changes_path(table)}: line {number} is not a change ({error!r}); restore a copy of this file"
-            ) from None
+            raise StartError(f"{place} is not a change ({error!r}); restore a copy of this file") from None
     return changes
 
 
@@ -121,12 +119,13 @@ def _offset(fields: dict[str, Any] | None) -> OffsetAndMetadata | None:
     return None if fields is None else OffsetAndMetadata(**fields)
 
 
-def _read_lines(table: HistoryTable) -> list[bytes]:
+def _read_lines(table: HistoryTable) -> list[tuple[str, bytes]]:
+    """Each line, and where it is."""
     if isinstance(table, FilesTable):
-        disk, folder = table.location.disk, _lines_folder(table)
-        return [read_file(disk, folder / name) for name in disk.names(folder) if not name.startswith(".")]
+        return [(str(path), read_file(table.location.disk, path)) for path in _line_files(table)]
     path = changes_path(table)
-    return path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    return [(f"{path}: line {number}", line) for number, line in enumerate(lines, start=1)]
 
 
 def _append(table: HistoryTable, fields: Mapping[str, Any]) -> None:
@@ -138,10 +137,17 @@ def _append(table: HistoryTable, fields: Mapping[str, Any]) -> None:
 
 
 def _append_file(table: FilesTable, line: bytes) -> None:
-    """Create the file with the next number that is free."""
-    number = len(table.location.disk.names(_lines_folder(table)))
+    """Create the file after the last one."""
+    files = _line_files(table)
+    number = int(files[-1].stem) + 1 if files else 0
     while not table.location.create(_lines_folder(table) / f"{number:020d}.json", line):
         number += 1
+
+
+def _line_files(table: FilesTable) -> list[Path]:
+    """In order, without those that are not complete yet."""
+    folder = _lines_folder(table)
+    return [folder / name for name in table.location.disk.names(folder) if not name.startswith(".")]
 
 
 def _lines_folder(table: FilesTable) -> Path:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
@@ -69,7 +70,7 @@ class FilesTable(RemoteTable):
         fields = {**commit_fields(progress, added), "run": uuid4().hex}
         path, data = self.commit_file(progress), to_json(FILES_VERSION, fields)
         # A request whose answer was lost is sent again, and then finds its own file.
-        is_other = not self.location.create(path, data) and read_file(self._disk, path) != data
+        is_other = not (self.location.create(path, data) or self._has(path, data))
         # The oldest commits are removed first. Without the one before, this number may have been in use.
         before = self.commit_file(progress._replace(number=progress.number - 1)).name
         if is_other or (progress.number > 1 and before not in self._disk.names(self._commits)):
@@ -77,6 +78,13 @@ class FilesTable(RemoteTable):
                 f"{self.name}: another process has written to it meanwhile (commit {progress.number}); nothing of this"
                 " run was committed and nothing is lost: run it again"
             )
+
+    def _has(self, path: Path, data: bytes) -> bool:
+        """Whether a file has this content. After two requests at the same time there may be no file at all."""
+        try:
+            return read_file(self._disk, path) == data
+        except FileNotFoundError:
+            return False
 
     def rows(self, spark: SparkSession, after: Snapshot | None = None) -> DataFrame:
         files = map(file_of_rows, self.progress().files)

@@ -28,7 +28,7 @@ from pyspark.sql import SparkSession
 
 from callboard.actors.ports import Entry
 from callboard.runtime.common.errors import StartError
-from callboard.runtime.disk.disk import Disk
+from callboard.runtime.disk.disk import Disk, read_file
 from callboard.runtime.log.compaction.history import read_history_mark
 from callboard.spark.commands import history as commands
 from callboard.spark.history import as_of, keep, merge, open_table, take_snapshot
@@ -191,6 +191,31 @@ def test_commit_repeated_by_the_network_is_recognized(url: str, monkeypatch: pyt
     monkeypatch.setattr(table.location, "create", create_twice)
     table.commit(HistoryProgress(1, {0: 7}, 0, 0), [])
     assert open_table(url).progress().taken_to == {0: 7}
+
+
+def test_commit_without_effect_is_that_of_another_process(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service may refuse two requests at the same time, and keep neither file."""
+    table = create_table(url, INFO, Disk())
+    assert isinstance(table, FilesTable)
+    monkeypatch.setattr(table.location, "create", lambda path, data: False)
+    with pytest.raises(StartError, match="another process has written to it"):
+        table.commit(HistoryProgress(1, {0: 7}, 0, 0), [])
+
+
+def test_changes_keep_their_order_after_numbers_that_are_missing(url: str) -> None:
+    """As drafts of others, or requests at the same time, leave them."""
+    table = create_table(url, INFO, Disk())
+    assert isinstance(table, FilesTable)
+    change = Change("a", RESTORE, "g", "g", "", "", "me", "", "", "", ())
+    record_start(table, change)
+    folder = table.path / "_callboard" / "changes"
+    line = read_file(table.location.disk, folder / f"{0:020d}.json")
+    assert table.location.create(folder / f"{5:020d}.json", line.replace(b'"a"', b'"b"'))
+    record_end(table, "b", "done")
+    assert table.location.disk.names(folder)[-1] == f"{6:020d}.json"
+    assert table.location.create(folder / f"{7:020d}.json", b"{}")
+    with pytest.raises(StartError, match=r"_callboard/changes/0{19}7\.json is not a change"):
+        read_changes(table)
 
 
 def test_restores_are_recorded_at_a_url(url: str) -> None:
