@@ -94,6 +94,7 @@ def keep_history(
 @app.command("merge", short_help="Merge the small files of a table.")
 def merge_history(table: TableLocation, master: Master = None, as_json: AsJson = False) -> None:
     """Merge the files of each day before today (UTC). Queries may run meanwhile; old files stay for an hour."""
+    from ..files import is_url
     from ..history.merge import merge
     from ..history.opening import open_to_write
 
@@ -103,14 +104,15 @@ def merge_history(table: TableLocation, master: Master = None, as_json: AsJson =
     if as_json:
         print_json(result._asdict())
         return
+    kind = "file" if is_url(table) else "folder"
     print_line(
-        f"{format_count(result.records, 'record')} of {format_count(result.replaced, 'folder')} merged into"
+        f"{format_count(result.records, 'record')} of {format_count(result.replaced, kind)} merged into"
         f" {result.merged}"
         if result.merged
         else "nothing to merge"
     )
     if result.removed:
-        print_line(f"{format_count(result.removed, 'folder')} of earlier merges removed")
+        print_line(f"{format_count(result.removed, kind)} of earlier merges removed")
 
 
 @app.command("off")

@@ -117,8 +117,8 @@ def _write_folder(spark: SparkSession, table: HistoryTable, snapshot: Snapshot, 
 
 def _write_file(spark: SparkSession, table: HistoryTable, snapshot: Snapshot, rows: DataFrame) -> Snapshot:
     assert isinstance(table, FilesTable)
-    written = write_snapshot(table, rows)
-    return snapshot._replace(records=written.records, files=(written.path,))
+    files, records = write_snapshot(table, rows)
+    return snapshot._replace(records=records, files=files)
 
 
 def remaining_records(rows: DataFrame) -> DataFrame:

@@ -150,8 +150,8 @@ def _merge_slice(url: str, day: str, log_partition: int, paths: Sequence[str]) -
     return writer.written(log_partition)
 
 
-def write_snapshot(table: FilesTable, rows: DataFrame) -> WrittenFile:
-    """Write the rows of a snapshot to one file. ``log_partition`` of the result is 0."""
+def write_snapshot(table: FilesTable, rows: DataFrame) -> tuple[tuple[str, ...], int]:
+    """Write the rows of a snapshot. Returns the file, or none for no rows, and their number."""
     url = table.location.url
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -162,8 +162,8 @@ def write_snapshot(table: FilesTable, rows: DataFrame) -> WrittenFile:
                 writer.add(batch)
         yield _reported([writer.written(0)])
 
-    [written] = rows.repartition(1).mapInArrow(write, _WRITTEN_DDL).collect()
-    return WrittenFile(*written)
+    files, counts = _collected(rows.repartition(1).mapInArrow(write, _WRITTEN_DDL))
+    return files, sum(records for records, _ in counts.values())
 
 
 def _closed(writer: FileWriter, log_partition: int) -> WrittenFile:

@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ from callboard.spark.history import as_of, keep, merge, open_table, take_snapsho
 from callboard.spark.history.creating import creator_of
 from callboard.spark.history.changes import RESTORE, Change, read_changes, record_end, record_start
 from callboard.spark.history.files_table import FilesTable
-from callboard.spark.history.merge import GRACE_MS
+from callboard.spark.history.merge import GRACE_MS, MergeResult
 from callboard.spark.history.opening import create_table, open_to_write, table_exists
 from callboard.spark.history.remote import FILE_SCHEMA, TableUrl
 from callboard.spark.history.table import HistoryProgress, HistoryTable, TableInfo
@@ -147,6 +148,15 @@ def test_history_in_a_bucket(
     mark = read_history_mark(Disk(), log.data)
     assert mark and mark.taken_to == slower.progress().taken_to and mark.table == slower.name
     assert f":{SECRET}@" not in mark.table
+
+
+def test_snapshot_at_a_url_of_deleted_offsets_has_no_records(spark: SparkSession, tmp_path: Path) -> None:
+    log, url = WrittenLog(tmp_path / "data", 1, segment_bytes=1), (tmp_path / "table").as_uri()
+    log.write(*((START_MS, [Entry(0, (commit("g", "t", 0, offset),))]) for offset in (1, None, None)))
+    assert keep(spark, log.data, url).records == 2
+    snapshot = take_snapshot(spark, url, clock_ms=lambda: LATER_MS, records_min=1)
+    assert snapshot and snapshot.records == 0
+    assert as_of(spark, url, START_MS + 5 * DAY_MS).collect() == []
 
 
 def _kill(*_arguments: object) -> None:
@@ -360,3 +370,15 @@ def test_file_system_that_cannot_create_is_refused(
     monkeypatch.setattr(MemoryFileSystem, "pipe_file", refuse)
     with pytest.raises(StartError, match="memory://.*cannot create a file only if there is none"):
         create_table(f"memory://{tmp_path.name}", INFO, Disk())
+
+
+def test_merge_at_a_url_counts_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"memory://{tmp_path.name}"
+    create_table(url, INFO, Disk())
+    monkeypatch.setattr(commands, "session", lambda *_: nullcontext())
+    merge_module = sys.modules["callboard.spark.history.merge"]
+    monkeypatch.setattr(merge_module, "merge", lambda _spark, _table: MergeResult(8, 4, 24, 2))
+    commands.app(["merge", "--table", url], standalone_mode=False)
+    assert capsys.readouterr().out == "24 records of 8 files merged into 4\n2 files of earlier merges removed\n"
