@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import partial
 from heapq import heapreplace
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +27,7 @@ from pyspark.sql import Row, SparkSession  # noqa: E402
 
 from ..runtime.log.compaction.job import CompactionJob, CompactionReport, run  # noqa: E402
 from .session import check_environment, session, short_message  # noqa: E402
-from .tasks import freeze_gc_once  # noqa: E402
+from .tasks import run_for_each  # noqa: E402
 
 ReportProgress = Callable[[int], None]
 
@@ -108,9 +107,9 @@ def _run_on_spark(
     spark: SparkSession, jobs: Sequence[SparkJob], report_progress: ReportProgress
 ) -> Iterator[CompactionReport]:
     sizes = [job.size for job in jobs]
-    counter, tasks = _byte_counter(spark), assign_jobs_to_tasks(sizes)
-    task = _task(jobs, tasks, counter)
-    frame = spark.range(0, len(tasks), numPartitions=len(tasks)).mapInArrow(task, _SCHEMA)
+    counter = _byte_counter(spark)
+    tasks = [[jobs[index] for index in indexes] for indexes in assign_jobs_to_tasks(sizes)]
+    frame = run_for_each(spark, tasks, partial(_run_task, counter), _SCHEMA, len(tasks))
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(frame.collect)
         reported = 0
@@ -135,18 +134,11 @@ def assign_jobs_to_tasks(sizes: Sequence[int]) -> list[list[int]]:
     return [indexes for _, _, indexes in sorted(tasks, key=lambda task: task[1])]
 
 
-def _task(
-    jobs: Sequence[SparkJob], tasks: Sequence[Sequence[int]], counter: Any
-) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    def task(batches: Iterator[Any]) -> Iterator[Any]:
-        freeze_gc_once()
-        for batch in batches:
-            for index in chain.from_iterable(tasks[number] for number in batch.column(0).to_pylist()):
-                yield pa.RecordBatch.from_pylist([jobs[index].run()._asdict()])
-                if counter is not None:
-                    counter.add(jobs[index].size)
-
-    return task
+def _run_task(counter: Any, jobs: Sequence[SparkJob]) -> Iterator[pa.RecordBatch]:
+    for job in jobs:
+        yield pa.RecordBatch.from_pylist([job.run()._asdict()])
+        if counter is not None:
+            counter.add(job.size)
 
 
 def _byte_counter(spark: SparkSession) -> Any:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heapreplace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+import pyarrow as pa
 
 from .files import LogLocation, partition_numbers
 from .options import Options
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 TASK_BYTES = 32 * 1024 * 1024
 """About 0.1 s of decoding; starting a task costs some 20 ms."""
@@ -25,6 +30,27 @@ def distribute(sizes: Mapping[Item, int], task_count: int) -> list[list[Item]]:
         items.append(item)
         heapreplace(heap, (total + max(sizes[item], 1), index, items))
     return [items for _, _, items in sorted(heap, key=lambda task: -task[0]) if items]
+
+
+def run_for_each(
+    spark: SparkSession,
+    items: Sequence[Item],
+    run: Callable[[Item], Iterator[pa.RecordBatch]],
+    schema: str,
+    task_count: int,
+) -> DataFrame:
+    """The batches that ``run`` gives for each item, in tasks with about the same number of items.
+
+    ``schema``: of the batches, as Spark writes it.
+    """
+
+    def run_some(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        freeze_gc_once()
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                yield from run(items[index])
+
+    return spark.range(0, len(items), numPartitions=task_count).mapInArrow(run_some, schema)
 
 
 def freeze_gc_once() -> None:
@@ -44,5 +70,7 @@ def selected_numbers(existing: Collection[int], count: int | None, options: Opti
     whole = partition_numbers(existing, count, None, None)
     requested = options.partitions or frozenset()
     if missing := sorted(requested - set(whole)):
-        raise ValueError(f"bad partitions: {options.shown_path} has no partition {missing[0]}, expected some of {whole}")
+        raise ValueError(
+            f"bad partitions: {options.shown_path} has no partition {missing[0]}, expected some of {whole}"
+        )
     return partition_numbers(existing, count, options.partitions, options.groups)

@@ -106,8 +106,7 @@ def merge_history(table: TableLocation, master: Master = None, as_json: AsJson =
         return
     kind = "file" if is_url(table) else "folder"
     print_line(
-        f"{format_count(result.records, 'record')} of {format_count(result.replaced, kind)} merged into"
-        f" {result.merged}"
+        f"{format_count(result.records, 'record')} of {format_count(result.replaced, kind)} merged into {result.merged}"
         if result.merged
         else "nothing to merge"
     )

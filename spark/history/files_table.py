@@ -95,7 +95,7 @@ class FilesTable(RemoteTable):
         return read_snapshot(spark, self.location.url, self.location.absolute(snapshot.files))
 
     def days(self) -> list[str]:
-        return sorted({path.partition("/")[0].partition("=")[2] for path in self.progress().files})
+        return sorted({str(file_of_rows(path).day) for path in self.progress().files})
 
     def remove_leftovers(self, progress: HistoryProgress) -> None:
         """Nothing: a file that no commit names is not read. See ``unnamed.remove_unnamed``."""

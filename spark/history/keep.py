@@ -38,13 +38,13 @@ from ..session import short_message
 from .files_table import FilesTable
 from .opening import create_table, open_to_write, table_exists, table_name
 from .ranges import TABLE_SCHEMA, KeepRange, ValidRange, rows_of, run_tasks
+from .remote import file_of_rows
 from .table import (
     PARTITION_COLUMNS,
     PLAIN_FORMATS,
     HistoryProgress,
     HistoryTable,
     TableInfo,
-    file_day,
     parse_day,
 )
 from .write_files import write_ranges
@@ -119,7 +119,8 @@ def keep(
             report_progress(f"writing {records:,} records of {len(valid)} log partitions")
             files = _write_and_verify(spark, history_table, valid)
             progress = _next_progress(disk, progress, valid, clock_ms())._replace(files=(*progress.files, *files))
-            days = map(file_day, files) if isinstance(history_table, FilesTable) else days_written(history_table, valid)
+            is_of_files = isinstance(history_table, FilesTable)
+            days = [file_of_rows(path).day for path in files] if is_of_files else days_written(history_table, valid)
             progress = without_changed_snapshots(progress, days)
             history_table.commit(progress, [_commit_entry(valid_range) for valid_range in valid])
         write_history_mark(disk, data, HistoryMark(history_table.name, history_table.info.table_id, progress.taken_to))
@@ -249,8 +250,8 @@ def _check_ranges(
     """Check every batch before anything is written. Damage stops only its own log partition."""
     report_progress(f"checking {sum(keep_range.size for keep_range in ranges):,} bytes of {len(ranges)} log partitions")
 
-    def check_task(tasks: list[list[KeepRange]], index: int) -> Iterator[pa.RecordBatch]:
-        rows = [check_range(keep_range)._asdict() for keep_range in tasks[index]]
+    def check_task(some_ranges: list[KeepRange]) -> Iterator[pa.RecordBatch]:
+        rows = [check_range(keep_range)._asdict() for keep_range in some_ranges]
         yield pa.RecordBatch.from_pylist(rows, schema=_CHECK_ARROW_SCHEMA)
 
     schema = ", ".join(f"{name} {kind}" for name, kind in _CHECK_COLUMNS.items())
@@ -317,8 +318,8 @@ def _write_folders(spark: SparkSession, table: HistoryTable, ranges: Sequence[Ke
 def write_rows(spark: SparkSession, table: HistoryTable, ranges: Sequence[KeepRange]) -> None:
     """Write the rows of ranges, replacing any rows with the same first offsets."""
 
-    def read_task(tasks: list[list[KeepRange]], index: int) -> Iterator[pa.RecordBatch]:
-        for keep_range in tasks[index]:
+    def read_task(some_ranges: list[KeepRange]) -> Iterator[pa.RecordBatch]:
+        for keep_range in some_ranges:
             yield from rows_of(keep_range)
 
     _save(run_tasks(spark, ranges, read_task, TABLE_SCHEMA), table.info.format, table.path)

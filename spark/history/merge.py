@@ -37,16 +37,13 @@ from .table import (
     parse_day,
 )
 from .unnamed import GRACE, remove_unnamed
-from .write_files import merge_files
+from .write_files import Counts, merge_files
 
 GRACE_MS = int(GRACE.total_seconds() * 1000)
 """How long replaced folders stay for queries that have begun."""
 
 FOLDERS_MIN = 2
 """A day of a log partition with fewer folders, or files at a URL, is left as it is."""
-
-Counts = dict[int, tuple[int, int]]
-"""The records and the distinct offsets of log partitions."""
 
 
 class MergeResult(NamedTuple):

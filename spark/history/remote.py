@@ -16,11 +16,21 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ...runtime.cluster.engines import without_password
 from ...runtime.common.errors import StartError
-from ..columns import ALL_COLUMNS, arrow_schema, spark_schema
+from ..columns import ALL_COLUMNS, arrow_schema
 from ..files import RemoteDisk, filesystem_of
-from ..tasks import freeze_gc_once
+from ..tasks import run_for_each
 from .creating import Create, creator_of
-from .table import DAY, FROM_OFFSET, LOG_PARTITION, PLAIN_SCHEMA, HistoryTable, Snapshot, TableInfo, parse_day
+from .table import (
+    DATED_SCHEMA,
+    DAY,
+    FROM_OFFSET,
+    LOG_PARTITION,
+    PLAIN_SCHEMA,
+    HistoryTable,
+    Snapshot,
+    TableInfo,
+    parse_day,
+)
 
 FILES_PER_TASK = 16
 
@@ -109,18 +119,12 @@ class RemoteTable(HistoryTable):
 
 def read_rows(spark: SparkSession, url: str, paths: Sequence[str]) -> DataFrame:
     """The rows of files in the folders of a table, with the columns that are names of folders."""
-    files = {file.path: file for file in map(file_of_rows, paths)}
-
-    def with_folder_names(path: str, rows: pa.RecordBatch) -> pa.RecordBatch:
-        return add_folder_names(files[path], rows)
-
-    return read_files(spark, url, paths, FILE_SCHEMA, PLAIN_SCHEMA, with_folder_names)
+    return read_files(spark, url, paths, FILE_SCHEMA, PLAIN_SCHEMA, add_folder_names)
 
 
 def read_snapshot(spark: SparkSession, url: str, paths: Sequence[str]) -> DataFrame:
     """The rows of a snapshot's files."""
-    schema = f"{spark_schema(list(ALL_COLUMNS))}, {DAY} date"
-    return read_files(spark, url, paths, SNAPSHOT_SCHEMA, schema, lambda path, rows: rows)
+    return read_files(spark, url, paths, SNAPSHOT_SCHEMA, DATED_SCHEMA, lambda path, rows: rows)
 
 
 def file_of_rows(path: str) -> FileOfRows:
@@ -128,8 +132,9 @@ def file_of_rows(path: str) -> FileOfRows:
     return FileOfRows(path, parse_day(day), int(number), int(first))
 
 
-def add_folder_names(file: FileOfRows, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Add the columns that are names of folders, as Spark does."""
+def add_folder_names(path: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Add the columns that are names of the file's folders, as Spark does."""
+    file = file_of_rows(path)
     values = {DAY: (file.day, pa.date32()), LOG_PARTITION: (file.log_partition, pa.int32())}
     values[FROM_OFFSET] = (file.from_offset, pa.int64())
     added = [pa.repeat(pa.scalar(value, kind), rows.num_rows) for value, kind in values.values()]
@@ -148,16 +153,14 @@ def read_files(
     if not paths:
         return spark.createDataFrame([], spark_schema)
 
-    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        freeze_gc_once()
+    def read(some_paths: Sequence[str]) -> Iterator[pa.RecordBatch]:
         filesystem, _ = filesystem_of(url)
-        for batch in batches:
-            for index in batch.column(0).to_pylist():
-                for rows in read_file(filesystem, paths[index], schema):
-                    yield complete(paths[index], rows)
+        for path in some_paths:
+            for rows in read_file(filesystem, path, schema):
+                yield complete(path, rows)
 
-    indexes = spark.range(0, len(paths), numPartitions=-(-len(paths) // FILES_PER_TASK))
-    return indexes.mapInArrow(read, spark_schema)
+    tasks = [paths[first : first + FILES_PER_TASK] for first in range(0, len(paths), FILES_PER_TASK)]
+    return run_for_each(spark, tasks, read, spark_schema, len(tasks))
 
 
 def read_file(filesystem: Any, path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

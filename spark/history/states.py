@@ -7,7 +7,7 @@ is newest. A partition's owner is taken from the last group record before the co
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,14 +19,13 @@ from ...runtime.common.errors import StartError
 from ...runtime.disk.disk import Disk, read_file
 from ...runtime.log.folder import INFO_NAME, FolderInfo, parse_info
 from ...runtime.log.reading.partition_reader import partition_of
-from ..columns import ALL_COLUMNS, spark_schema
 from ..options import Options
 from ..scan import PartitionScan
-from ..tasks import freeze_gc_once
+from ..tasks import run_for_each
 from .keep import log_partition_folders
 from .opening import open_table
-from .ranges import HISTORY_KINDS
-from .table import DAY, HistoryTable, Snapshot
+from .ranges import HISTORY_KINDS, with_day
+from .table import DATED_SCHEMA, DAY, HistoryTable, Snapshot
 
 KEY_COLUMNS = ("group", "topic", "partition")
 VALUE_COLUMNS = ("offset", "leader_epoch", "metadata", "commit_timestamp", "expire_timestamp")
@@ -214,18 +213,11 @@ def _info(data: Path) -> FolderInfo:
 
 def read_log_partitions(spark: SparkSession, partitions: dict[int, tuple[Path, int]]) -> DataFrame:
     """The records of log partitions, each given by its folder and first offset; columns as in ``records``."""
-    listed = list(partitions.items())
     options = Options("", kinds=HISTORY_KINDS, is_permissive=True)
 
-    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        freeze_gc_once()
-        for batch in batches:
-            for index in batch.column(0).to_pylist():
-                number, (folder, first) = listed[index]
-                for rows in PartitionScan(Disk(), folder, number, options).since(first):
-                    days = rows.column("timestamp").cast(pa.timestamp("us")).cast(pa.date32(), safe=False)
-                    yield pa.RecordBatch.from_arrays([*rows.columns, days], names=[*rows.schema.names, DAY])
+    def read(item: tuple[int, tuple[Path, int]]) -> Iterator[pa.RecordBatch]:
+        number, (folder, first) = item
+        return map(with_day, PartitionScan(Disk(), folder, number, options).since(first))
 
-    tasks = max(1, -(-len(listed) // PARTITIONS_PER_TASK))
-    indexes = spark.range(0, len(listed), numPartitions=tasks)
-    return indexes.mapInArrow(read, f"{spark_schema(list(ALL_COLUMNS))}, {DAY} date")
+    task_count = max(1, -(-len(partitions) // PARTITIONS_PER_TASK))
+    return run_for_each(spark, list(partitions.items()), read, DATED_SCHEMA, task_count)

@@ -53,6 +53,9 @@ PARTITION_COLUMNS = (DAY, LOG_PARTITION, FROM_OFFSET)
 PLAIN_FORMATS = ("parquet", "orc", "json")
 """Formats without metadata of their own. Others (delta, iceberg) need jars in the session, and store their schema."""
 
+DATED_SCHEMA = f"{spark_schema(list(ALL_COLUMNS))}, {DAY} date"
+"""Of the records that a history gives."""
+
 PLAIN_SCHEMA = (
     f"{spark_schema([name for name in ALL_COLUMNS if name != LOG_PARTITION])}, {DAY} date, {LOG_PARTITION} int,"
     f" {FROM_OFFSET} bigint"
@@ -229,8 +232,7 @@ class HistoryTable:
 
     def snapshot_rows(self, spark: SparkSession, snapshot: Snapshot) -> DataFrame:
         """The records of a snapshot; columns as in ``rows``."""
-        schema = f"{spark_schema(list(ALL_COLUMNS))}, {DAY} date"
-        return spark.read.schema(schema).parquet(str(self.snapshot_path(snapshot)))
+        return spark.read.schema(DATED_SCHEMA).parquet(str(self.snapshot_path(snapshot)))
 
     def snapshot_path(self, snapshot: Snapshot) -> Path:
         return self._snapshots / f"{snapshot.day}-{snapshot.number}"
@@ -344,11 +346,6 @@ def parse_day(text: str) -> date | None:
         return date.fromisoformat(text)
     except ValueError:
         return None
-
-
-def file_day(path: str) -> date | None:
-    """The day of a file of rows, by its path in the table."""
-    return parse_day(path.partition("/")[0].partition("=")[2])
 
 
 def _snapshot_number(path: Path) -> int:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from ..files import filesystem_of
-from ..tasks import freeze_gc_once
+from ..tasks import freeze_gc_once, run_for_each
 from .creating import make_durable
 from .files_table import FilesTable
 from .ranges import KeepRange, rows_of, run_tasks
@@ -102,8 +102,8 @@ def write_ranges(spark: SparkSession, table: FilesTable, ranges: Sequence[KeepRa
     """Write a file for each range and day. Returns the files and what is in them."""
     url = table.location.url
 
-    def write_task(tasks: list[list[KeepRange]], index: int) -> Iterator[pa.RecordBatch]:
-        for keep_range in tasks[index]:
+    def write_task(some_ranges: list[KeepRange]) -> Iterator[pa.RecordBatch]:
+        for keep_range in some_ranges:
             yield _reported(_write_range(url, keep_range))
 
     return _collected(run_tasks(spark, ranges, write_task, _WRITTEN_DDL))
@@ -127,17 +127,14 @@ def merge_files(
     spark: SparkSession, table: FilesTable, slices: Mapping[tuple[str, int], Sequence[str]]
 ) -> tuple[tuple[str, ...], Counts]:
     """Write one file with the rows of each slice's files. A slice has the files of one day and log partition."""
-    url, listed = table.location.url, list(slices.items())
+    url = table.location.url
 
-    def merge(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        freeze_gc_once()
-        for batch in batches:
-            for index in batch.column(0).to_pylist():
-                (day, log_partition), paths = listed[index]
-                yield _reported([_merge_slice(url, day, log_partition, paths)])
+    def merge(item: tuple[tuple[str, int], Sequence[str]]) -> Iterator[pa.RecordBatch]:
+        (day, log_partition), paths = item
+        yield _reported([_merge_slice(url, day, log_partition, paths)])
 
-    indexes = spark.range(0, len(listed), numPartitions=min(len(listed), spark.sparkContext.defaultParallelism))
-    return _collected(indexes.mapInArrow(merge, _WRITTEN_DDL))
+    task_count = min(len(slices), spark.sparkContext.defaultParallelism)
+    return _collected(run_for_each(spark, list(slices.items()), merge, _WRITTEN_DDL, task_count))
 
 
 def _merge_slice(url: str, day: str, log_partition: int, paths: Sequence[str]) -> WrittenFile:

@@ -33,8 +33,8 @@ from callboard.runtime.disk.disk import Disk, read_file
 from callboard.runtime.log.compaction.history import read_history_mark
 from callboard.spark.commands import history as commands
 from callboard.spark.history import as_of, keep, merge, open_table, take_snapshot
-from callboard.spark.history.creating import creator_of
 from callboard.spark.history.changes import RESTORE, Change, read_changes, record_end, record_start
+from callboard.spark.history.creating import creator_of
 from callboard.spark.history.files_table import FilesTable
 from callboard.spark.history.merge import GRACE_MS, MergeResult
 from callboard.spark.history.opening import create_table, open_to_write, table_exists
@@ -368,7 +368,7 @@ def test_file_system_that_cannot_create_is_refused(
         raise error
 
     monkeypatch.setattr(MemoryFileSystem, "pipe_file", refuse)
-    with pytest.raises(StartError, match="memory://.*cannot create a file only if there is none"):
+    with pytest.raises(StartError, match=r"^memory://.*cannot create a file only if there is none"):
         create_table(f"memory://{tmp_path.name}", INFO, Disk())
 
 
