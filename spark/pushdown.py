@@ -27,7 +27,7 @@ SETTING = "spark.sql.python.filterPushdown.enabled"
 
 
 def narrowed(options: Options, filters: Iterable[Filter], log_partitions: Callable[[], Collection[int]]) -> Options:
-    """Options that leave out what the filters exclude; the others change nothing.
+    """Options that leave out what these filters exclude. Other kinds of filters, and other columns, change nothing.
 
     ``log_partitions``: those of the log. Rows that a filter excludes may be left, so Spark must evaluate all filters.
     """

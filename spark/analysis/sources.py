@@ -30,7 +30,7 @@ def records(
     if neither is given, StartError for an invalid folder.
     """
     if data is None and history is None:
-        raise ValueError("rows neither data nor history, expected a data folder, a table, or both")
+        raise ValueError("found neither data nor history, expected a data folder, a table, or both")
     if history is not None:
         rows = records_of_history(spark, open_table(history), data)
     else:

@@ -89,7 +89,7 @@ def test_records_with_and_without_history_equal_log(spark: SparkSession, analyse
     assert analysis.records(spark, analysed.data).count() == len(record_list())
     assert 0 < analysis.records(spark, None, analysed.table).count() < len(record_list())
     assert analysis.records(spark, analysed.data, since=NOW).count() == 0
-    with pytest.raises(ValueError, match="neither data nor history"):
+    with pytest.raises(ValueError, match="found neither data nor history"):
         analysis.records(spark)
 
 
