@@ -119,8 +119,9 @@ class ClusterLog:
         number = partition - self.counts.offsets if is_transactions else partition
         topic_partitions = self.counts.transactions if is_transactions else self.counts.offsets
         name = folder_name(number, topic)
-        job = LoadJob(partition, name, is_transactions, 0, topic_partitions=topic_partitions, epoch=epoch)
-        return job._replace(sampled=True)
+        return LoadJob(
+            partition, name, is_transactions, 0, topic_partitions=topic_partitions, epoch=epoch, sampled=True
+        )
 
     def loads_in_background(self, jobs: Sequence[LoadJob]) -> bool:
         """Clients may connect before any partition is loaded."""
