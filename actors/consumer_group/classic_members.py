@@ -70,7 +70,7 @@ def _join(
     plan.regexes_to_resolve = ()  # at a heartbeat, which says what its member may see
     has_changed = about.topics != before.about.topics or regex_change is RegexChange.RESOLVED
     owned = _partitions(subscription, environment.topics)
-    replaced = state.static_members.get(request.group_instance_id or "")
+    replaced = state.static_member(request.group_instance_id)
     if replaced is not None and _downgrades(state, replaced, environment):
         epoch = yield from _downgrade(state, member, owned, has_changed, environment, plan)
     else:
@@ -135,10 +135,11 @@ def _advance(
     return current.member_epoch
 
 
-def _downgrades(state: GroupState, replaced: str, environment: DecisionEnvironment) -> bool:
+def _downgrades(state: GroupState, replaced: Member, environment: DecisionEnvironment) -> bool:
     """Whether the group has no other member of the consumer protocol than the one that is replaced."""
-    uses_consumer_protocol = state.members[replaced].about.classic is None
-    return uses_consumer_protocol and may_downgrade(state, {replaced}, len(state.members), environment.settings)
+    uses_consumer_protocol = replaced.about.classic is None
+    going = (replaced.member_id,)
+    return uses_consumer_protocol and may_downgrade(state, going, len(state.members), environment.settings)
 
 
 def _downgrade(

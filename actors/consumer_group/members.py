@@ -54,7 +54,7 @@ def find_classic_member(state: GroupState, request: JoinGroup, member_id: str, p
     instance_id = request.group_instance_id
     if instance_id is not None and request.member_id:
         return known_static_member(state, instance_id, member_id)
-    replaced = None if instance_id is None else state.static_member(instance_id)
+    replaced = state.static_member(instance_id)
     if replaced is None:
         return state.members.get(member_id) or Member(member_id)
     return _replace(state, replaced, member_id, plan)

@@ -78,7 +78,7 @@ class MembersToAssign(Sequence[GroupMember]):
 
 def members_to_assign(state: GroupState, member: Member) -> MembersToAssign:
     """The members after the heartbeat of ``member``: a static one that it replaces is gone."""
-    replaced = state.static_members.get(member.about.instance_id or "", member.member_id)
+    replaced = state.place_of(member)
     abouts = {known.member_id: known.about for known in state.members.values()}
     abouts[member.member_id] = member.about
     targets = state.targets.copy()

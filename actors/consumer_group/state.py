@@ -149,14 +149,19 @@ class GroupState:
         """How many members of the classic protocol offer a protocol (assignor) of this name."""
         return self._counts.get(protocol, 0)
 
-    def static_member(self, instance_id: str) -> Member | None:
-        member_id = self.static_members.get(instance_id)
+    def static_member(self, instance_id: str | None) -> Member | None:
+        """None also for a dynamic member. The id may be empty: JoinGroup allows that."""
+        member_id = None if instance_id is None else self.static_members.get(instance_id)
         return None if member_id is None else self.members[member_id]
+
+    def place_of(self, member: Member) -> str:
+        """Its own id; of a static member with a new id, that of the member it replaces."""
+        known = self.static_member(member.about.instance_id)
+        return member.member_id if known is None else known.member_id
 
     def target_of(self, member: Member) -> tuple[Partition, ...]:
         """That of the member it replaces, if it is a static member with a new id."""
-        member_id = self.static_members.get(member.about.instance_id or "", member.member_id)
-        return self.targets.get(member_id, NO_TARGET)
+        return self.targets.get(self.place_of(member), NO_TARGET)
 
     def replay(self, record: ConsumerRecord) -> None:
         """Apply a record. After a tombstone the state is as if there had been no record of this key.
@@ -186,8 +191,9 @@ class GroupState:
         """Remove what the indexes have of a member, unless another member has taken its place."""
         if member is None:
             return
-        if self.static_members.get(member.about.instance_id or "") == member.member_id:
-            del self.static_members[member.about.instance_id or ""]
+        instance_id = member.about.instance_id
+        if instance_id is not None and self.static_members.get(instance_id) == member.member_id:
+            del self.static_members[instance_id]
         for partition in (*member.current.assigned, *member.current.pending_revocation):
             if self.owners.get(partition) == member.member_id:
                 del self.owners[partition]

@@ -25,7 +25,7 @@ def with_member(state: GroupState, member: Member) -> Mapping[Subscription, int]
 
     It takes as long as there are different subscriptions, and no time for each member.
     """
-    replaced = state.static_members.get(member.about.instance_id or "", member.member_id)
+    replaced = state.place_of(member)
     before = [state.members[member_id] for member_id in {replaced, member.member_id} if member_id in state.members]
     if [known.about.subscription for known in before] == [member.about.subscription]:
         return state.subscriptions

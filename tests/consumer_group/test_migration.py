@@ -89,6 +89,17 @@ def test_outcome_of_an_earlier_record_does_not_end_an_upgrade() -> None:
     assert world.restarted().assigned() == world.assigned()
 
 
+def test_empty_instance_id_of_a_classic_member_is_not_that_of_dynamic_members() -> None:
+    """JoinGroup allows an empty instance id, unlike ConsumerGroupHeartbeat."""
+    world, member = mixed(instance="")
+    world.join("D")
+    world.joined(member, "t0 t1", instance="")
+    kept = world.synced(member, 2)
+    assert world.joined(member, kept, instance="") == 3
+    world.settle("C", "D")
+    assert sorted(str(text) for text in world.assigned().values()) == ["t0", "t1", "t2"]
+
+
 def test_alarm_of_the_classic_group_comes_after_the_upgrade() -> None:
     world, _first, _second = classic_pair()
     world.join("C")
