@@ -8,7 +8,7 @@ classic protocol in a consumer group. Downgrade: the last member of the consumer
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from ..assignors.assignment import InvalidLength
 from ..assignors.consumer_protocol import (
@@ -161,11 +161,10 @@ def _assignment(group: ClassicGroup, data: bytes) -> MemberAssignment:
 # Downgrade -----------------------------------------------------------------------------------------------------------
 
 
-def may_downgrade(state: GroupState, going: Collection[str], size: int, settings: ConsumerSettings) -> bool:
+def may_downgrade(state: GroupState, going: Iterable[str], size: int, settings: ConsumerSettings) -> bool:
     """Whether the group becomes a classic one without the members ``going``. ``size``: its members then."""
-    is_classic_only = all(
-        member.about.classic is not None for member in state.members.values() if member.member_id not in going
-    )
+    consumers_going = sum(state.members[member_id].about.classic is None for member_id in going)
+    is_classic_only = state.classic_count + consumers_going == len(state.members)
     return is_classic_only and settings.migration_policy.allows_downgrade and 0 < size <= settings.classic_max_size
 
 

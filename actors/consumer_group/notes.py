@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ..engine_ports import Clock
@@ -55,7 +55,7 @@ def event_at(clock: Clock, state: GroupState, kind: Kind, cause: Cause, state_na
 def events_of(message: Any, earlier: Before, state: GroupState, clock: Clock) -> Iterator[GroupEvent]:
     """``state``: after the decision about ``message``."""
     phase = state.phase
-    removals = [_cause_of_removal(message, member, bool(earlier.added)) for member in earlier.removed]
+    removals = _causes_of_removal(message, [identify(member) for member in earlier.removed], bool(earlier.added))
     reason = Reason.STATIC_MEMBER_REPLACED if earlier.removed else Reason.MEMBER_JOINED
     additions = [Cause(reason, identify(member)) for member in earlier.added]
     for cause in removals:
@@ -85,13 +85,11 @@ def identify(member: Member) -> Identified:
     return Identified(member.member_id, about.instance_id, about.client_id, about.client_host)
 
 
-def _cause_of_removal(message: Any, member: Member, is_replaced: bool) -> Cause:
-    identity = identify(member)
-    if is_replaced:
-        return Cause(Reason.STATIC_MEMBER_REPLACED, identity)
+def _causes_of_removal(message: Any, removed: Sequence[Identified], is_replaced: bool) -> list[Cause]:
     if isinstance(message, LeaveGroup):
-        return _cause_of_leaving(message, identity)
-    return Cause(_EXPIRED.get(type(message), Reason.MEMBER_LEFT), identity)
+        return _causes_of_leaving(message, removed)
+    reason = Reason.STATIC_MEMBER_REPLACED if is_replaced else _EXPIRED.get(type(message), Reason.MEMBER_LEFT)
+    return [Cause(reason, identity) for identity in removed]
 
 
 _EXPIRED = {
@@ -102,14 +100,15 @@ _EXPIRED = {
 }
 
 
-def _cause_of_leaving(request: LeaveGroup, identity: Identified) -> Cause:
-    for leaving in request.members:
-        names_instance = (
-            leaving.group_instance_id is not None and leaving.group_instance_id == identity.group_instance_id
-        )
-        if leaving.member_id == identity.member_id or names_instance:
-            return leave_cause(leaving.member_id, leaving.reason, identity)
-    return Cause(Reason.ADMIN, identity)
+def _causes_of_leaving(request: LeaveGroup, removed: Sequence[Identified]) -> list[Cause]:
+    """An instance id may come with the member id or without. Of several identities of a member the first counts."""
+    by_id = {leaving.member_id: leaving for leaving in reversed(request.members)}
+    by_instance = {leaving.group_instance_id: leaving for leaving in reversed(request.members)}
+    causes: list[Cause] = []
+    for identity in removed:
+        leaving = by_id.get(identity.member_id) or by_instance[identity.group_instance_id]
+        causes.append(leave_cause(leaving.member_id, leaving.reason, identity))
+    return causes
 
 
 def _cause_of_change(message: Any, state: GroupState) -> Cause:

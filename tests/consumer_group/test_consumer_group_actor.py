@@ -31,6 +31,17 @@ def world() -> ActorWorld:
     return ActorWorld()
 
 
+class CountedId(str):
+    """A member id that counts how often ids are compared."""
+
+    comparisons = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        CountedId.comparisons += 1
+        return str.__eq__(self, other)
+
+
 def state_of(world: ActorWorld) -> str:
     [listed] = world.listed()
     assert (listed.group_type, listed.protocol_type) == (CONSUMER, "consumer")
@@ -462,3 +473,14 @@ def test_classic_group_is_no_consumer_group(world: ActorWorld) -> None:
     assert world.beat("a", 3).value.message == "Group g is not a consumer group."
     described = world.described()
     assert (described.error, described.message) == (ErrorCode.GROUP_ID_NOT_FOUND, "Group g is not a consumer group.")
+
+
+def test_members_that_leave_together_are_not_compared_with_each_other(world: ActorWorld) -> None:
+    """An admin may remove thousands."""
+    member_ids = [f"m{number}" for number in range(100)]
+    for member_id in member_ids:
+        world.join(member_id)
+    CountedId.comparisons = 0
+    assert not world.post(leave(*map(CountedId, member_ids), group_id=GROUP)).value.error
+    assert state_of(world) == "Empty"
+    assert CountedId.comparisons < 30 * len(member_ids)
