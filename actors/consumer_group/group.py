@@ -160,7 +160,8 @@ class ConsumerGroup:
             describable = message.describable if isinstance(message, ConsumerHeartbeat) else None
             effects.background.append(self.decisions.resolution(plan.regexes_to_resolve, describable))
         self.timers.apply(plan, self.decisions.settings.session_timeout_ms, effects)
-        return Decided(value, records, plan.downgrade is not None)
+        ends_group = plan.downgrade is not None or (bool(records) and not self.soft.members)
+        return Decided(value, records, ends_group)
 
     def _count_names(self, message: Any) -> int:
         """The names of topics that a decision looks at."""
@@ -195,10 +196,10 @@ class ConsumerGroup:
         self.successor = Successor(group, downgrade.needs_rebalance)
         return records
 
-    def hand_over(self, effects: Effects) -> list[tuple[Any, ReplyTo | None]]:
-        """The records of the successor are durable. Returns the requests that it has to handle."""
+    def hand_over(self, effects: Effects) -> None:
+        """The records of the successor are durable. It handles the requests that wait."""
         self._report_changes(effects)
-        return self.queue.take_waiting()
+        effects.requeued += self.queue.take_requests()
 
     # Records ---------------------------------------------------------------------------------------------------------
 
@@ -220,6 +221,8 @@ class ConsumerGroup:
     def appended(self, value: GroupState, _context: Any, effects: Effects) -> None:
         self.durable = value
         self._report_changes(effects)
+        if not self.soft.members:  # a JoinGroup that waits makes it a classic group
+            effects.requeued += self.queue.take_requests()
         self.queue.appended(effects)
 
     def _report_changes(self, effects: Effects) -> None:

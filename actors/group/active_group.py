@@ -12,7 +12,7 @@ from typing import Any
 
 import pykka
 
-from ..base import ActorRef
+from ..base import ActorRef, requeue_first
 from ..errors import ErrorCode
 from ..messages import Append, GroupChanged, GroupRequest
 from ..ports import Entry
@@ -101,6 +101,9 @@ class ActiveGroup:
             self._schedule_alarms()
         if effects.background:
             self._run_in_background()
+        if effects.requeued:
+            requeued, effects.requeued = effects.requeued, []
+            requeue_first(self.actor.actor_inbox, requeued)
         if effects.answers:
             answers, effects.answers = effects.answers, []
             for reply, value in answers:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..base import requeue_first
 from ..consumer_group.conversion import check_upgrade, upgrade_records
 from ..consumer_group.group import ConsumerGroup
 from ..consumer_group.messages import ConsumerHeartbeat
@@ -102,13 +101,13 @@ def downgrade(active: ActiveGroup) -> bool:
     group, effects = active.group, active.effects
     if not isinstance(group, ConsumerGroup) or group.successor is None:
         return False
-    successor, waiting = group.successor, group.hand_over(effects)
+    successor = group.successor
+    group.hand_over(effects)
     _take_place(active, successor.group)
     for member in successor.group.members:
         successor.group.renew_session(member, effects)
     if successor.needs_rebalance:
         successor.group.apply(Event.MEMBERS_LEFT, Cause(Reason.DOWNGRADED), effects)
-    requeue_first(active.actor.actor_inbox, waiting)
     return True
 
 

@@ -40,7 +40,8 @@ class Cause(NamedTuple):
 class Decided(NamedTuple):
     """``value``: the reply, when ``records`` are durable. They have changed the soft state.
 
-    ``ends_group``: the group becomes one of another kind, which decides about what waits.
+    ``ends_group``: when they are durable the group becomes one of another kind, or it may, because it has no members.
+    The next entry has no decision about the requests that wait: the actor handles them again.
     """
 
     value: Any
@@ -120,14 +121,11 @@ class DecisionQueue:
             self._decisions_max = len(failed.decisions) // 2
         self._decide_waiting(effects)
 
-    def take_waiting(self) -> list[tuple[Any, ReplyTo | None]]:
-        """The requests that wait, for the group of another kind that takes the place of this one."""
-        waiting: list[tuple[Any, ReplyTo | None]] = [
-            (cause.message, cause.reply) for cause in self.waiting if cause.reply is not None
-        ]
-        self.in_flight = None
-        self.waiting.clear()
-        return waiting
+    def take_requests(self) -> list[tuple[Any, ReplyTo]]:
+        """The requests that wait, which the actor is to handle again. Deadlines and results stay."""
+        taken = [(cause.message, cause.reply) for cause in self.waiting if cause.reply is not None]
+        self.waiting = deque(cause for cause in self.waiting if cause.reply is None)
+        return taken
 
     def refuse_all(self, error: ErrorCode, effects: Effects) -> None:
         """Reply to all requests that wait. The entry in flight is answered by its context."""

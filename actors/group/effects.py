@@ -48,13 +48,16 @@ class Answer(NamedTuple):
 class Effects:
     """Filled by one decision. ``records`` are appended together; ``context`` is returned with their outcome.
 
-    ``background``: work that would block, each of which returns a request to the group.
+    ``background``: work that would block, each of which returns a request to the group. ``requeued``: requests that have
+    waited, which the actor handles again, before those in its mailbox.
 
     ``work``: parts of the decision that take long. The actor does them in steps, in this order, before it handles the
     next message.
     """
 
-    __slots__ = ("alarms", "answers", "background", "context", "counters", "events", "history", "records", "work")
+    __slots__ = (
+        *("alarms", "answers", "background", "context", "counters", "events", "history", "records", "requeued", "work"),
+    )
 
     def __init__(self, counters: GroupCounters | None = None, history: GroupHistory | None = None) -> None:
         """``history``: where the events go."""
@@ -66,6 +69,7 @@ class Effects:
         self.alarms: dict[Hashable, int | None] = {}
         self.events: list[GroupEvent] = []
         self.background: list[Callable[[], Any]] = []
+        self.requeued: list[tuple[Any, ReplyTo]] = []
         self.work: deque[Steps[None]] = deque()
 
     def run(self, steps: Steps[None], size: int) -> None:

@@ -86,7 +86,8 @@ def reply_to_all(active: ActiveGroup, current: ReplyTo | None, bug: Exception) -
     effects, active.effects = active.effects, Effects(active.environment.counters, active.effects.history)
     active.effects.events = effects.events
     unsent = effects.context.replies if isinstance(effects.context, DecisionsContext) else ()
-    for reply in (*(answer.reply for answer in effects.answers), *unsent):
+    requeued = (reply for _request, reply in effects.requeued)
+    for reply in (*(answer.reply for answer in effects.answers), *unsent, *requeued):
         if id(reply) not in replied:
             replied.add(id(reply))
             deliver_error(reply, bug)

@@ -223,6 +223,23 @@ def test_decisions_after_a_downgrade_in_one_batch() -> None:
     assert world.kind_and_state == ("classic", "PreparingRebalance")
 
 
+@pytest.mark.parametrize("waits_for_an_earlier_entry", [False, True])
+def test_classic_member_joins_while_the_only_consumer_leaves(waits_for_an_earlier_entry: bool) -> None:
+    """An empty group takes the protocol of its next member, whatever the policy."""
+    world = MigrationWorld()
+    world.settings.group_consumer_migration_policy = "disabled"
+    world.join("C")
+    world.holds_appends = True
+    if waits_for_an_earlier_entry:
+        world.join("C", "t", rebalance_timeout_ms=50_000)
+    leaving, joining = world.beat("C", -1), world.classic_join()
+    world.complete_all_appends()
+    world.holds_appends = False
+    world.advance(0)
+    assert (leaving.value.error, joining.value.error) == (ErrorCode.NONE, ErrorCode.NONE)
+    assert world.kind_and_state == ("classic", "CompletingRebalance")
+
+
 def test_failed_downgrade_leaves_the_consumer_group() -> None:
     world, member = mixed()
     before = world.assigned()
