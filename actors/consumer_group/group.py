@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..engine_ports import ReplyTo
+from ..engine_ports import NOT_HANDLED, ReplyTo
 from ..error_reply import error_reply
 from ..errors import NO_ERROR, CoordinatorError, ErrorCode
 from ..group.classic import ClassicGroup
@@ -131,13 +131,14 @@ class ConsumerGroup:
         handler = (CLOSED if self.is_closed else OPEN).get(type(request))
         return refuse(request) if handler is None else handler(self, request, reply, effects)
 
-    def renew(self, request: ConsumerHeartbeat, effects: Effects) -> ConsumerHeartbeatReply | None:
-        """The usual heartbeat. None, without an effect, for any other, which ``handle`` decides about."""
-        if self.is_closed or not self.queue.is_idle:
-            return None
+    def answer_at_once(self, request: Any, effects: Effects) -> Any:
+        """The usual heartbeat of the consumer protocol. One of the classic protocol is a decision."""
+        if type(request) is not ConsumerHeartbeat or self.is_closed or not self.queue.is_idle:
+            return NOT_HANDLED
         reply = unchanged_reply(self.soft, request, self.decisions)
-        if reply is not None:
-            self.timers.set_session(request.member_id, self.decisions.settings.session_timeout_ms, effects)
+        if reply is None:
+            return NOT_HANDLED
+        self.timers.set_session(request.member_id, self.decisions.settings.session_timeout_ms, effects)
         return reply
 
     def submit(self, request: Any, reply: ReplyTo | None, effects: Effects) -> Any:

@@ -33,7 +33,7 @@ from .environment import GroupEnvironment
 from .events import Reason
 from .failed_group import FailedGroup
 from .handlers import HANDLERS
-from .heartbeats import answer_consumer_heartbeat, answer_heartbeat
+from .heartbeats import answer_heartbeat
 from .in_flight import GroupSnapshot
 from .kind import Group
 from .offset_requests import commit
@@ -57,7 +57,7 @@ class GroupActor(Actor):
     overflow = Overflow.PAUSE
     handlers = {
         Heartbeat: "heartbeat",
-        ConsumerHeartbeat: "consumer_heartbeat",
+        ConsumerHeartbeat: "heartbeat",
         OffsetCommit: "commit",
         Written: "handle_written",
         MarkerRecord: "apply_marker",
@@ -69,7 +69,7 @@ class GroupActor(Actor):
         Unpack: "unpack",
     }
 
-    immediate_handlers = {Heartbeat: answer_heartbeat, ConsumerHeartbeat: answer_consumer_heartbeat}
+    immediate_handlers = {Heartbeat: answer_heartbeat, ConsumerHeartbeat: answer_heartbeat}
 
     def __init__(self, group_id: str, partition: int, data: GroupData, environment: GroupEnvironment) -> None:
         super().__init__()
@@ -98,14 +98,9 @@ class GroupActor(Actor):
             return wait_for_deletion(self.active, message, self.reply_to)
         return HANDLERS[row.handler](self.active, message, self.reply_to)
 
-    def heartbeat(self, request: Heartbeat) -> object:
-        """In a consumer group a heartbeat is a decision, which is handled by its row."""
-        answer = answer_heartbeat(self, request)
-        return self.on_receive(request) if answer is NOT_HANDLED else answer
-
-    def consumer_heartbeat(self, request: ConsumerHeartbeat) -> object:
+    def heartbeat(self, request: Heartbeat | ConsumerHeartbeat) -> object:
         """A heartbeat that may change something is handled by its row."""
-        answer = answer_consumer_heartbeat(self, request)
+        answer = answer_heartbeat(self, request)
         return self.on_receive(request) if answer is NOT_HANDLED else answer
 
     def commit(self, request: OffsetCommit) -> object:

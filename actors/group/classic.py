@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Any
 
+from ..engine_ports import NOT_HANDLED
 from ..errors import ErrorCode
-from ..messages import JoinGroup
+from ..messages import Heartbeat, JoinGroup
 from ..records import CLASSIC, GroupRecord, GroupType, GroupValue
 from ..steps import Steps, run_steps
 from .contexts import APPEND_ERRORS, StaticRejoinContext
@@ -105,6 +106,9 @@ class ClassicGroup(GroupCore):
     def expired(self, name: Any, effects: Effects) -> None:
         """Handle the alarm of a deadline. Raises UnknownDeadline."""
         self.deadlines.fire(self, name, self.clock.monotonic_ms(), effects)
+
+    def answer_at_once(self, request: Any, effects: Effects) -> Any:
+        return self.handle(request, None, effects) if type(request) is Heartbeat else NOT_HANDLED
 
     # Offsets ---------------------------------------------------------------------------------------------------------
 

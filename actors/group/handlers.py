@@ -66,7 +66,7 @@ def _applied(active: ActiveGroup, answer: object) -> object:
 
 
 def beat(active: ActiveGroup, request: ConsumerHeartbeat, reply: ReplyTo | None) -> object:
-    """A heartbeat that may change something; see ``GroupActor.consumer_heartbeat`` for the others."""
+    """A heartbeat that may change something; see ``answer_heartbeat`` for the others."""
     group = active.group
     if group.type != CONSUMER:
         return _beat_other_kind(active, request, reply)

@@ -81,6 +81,12 @@ class Group(Protocol):
         ``requests.refuse``.
         """
 
+    def answer_at_once(self, request: Any, effects: Effects) -> Any:
+        """The reply to a heartbeat that changes nothing but a session; NOT_HANDLED if ``handle`` has to decide.
+
+        Asked for each heartbeat of any kind of group, so it takes little time. The only effects are alarms.
+        """
+
     def creation_record(self, request: Any) -> Record | None:
         """The record to write if this request has created the group; None if the group needs none before its first."""
 

@@ -19,7 +19,7 @@ from callboard.actors.consumer_group.removal import member_expired
 from callboard.actors.consumer_group.state import GroupState
 from callboard.actors.consumer_group.timers import SESSION, MemberTimers, SessionExpired
 from callboard.actors.consumer_group.unchanged import UNCHANGED, unchanged_reply
-from callboard.actors.engine_ports import ReplyTo
+from callboard.actors.engine_ports import NOT_HANDLED, ReplyTo
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.decisions import Cause, DecisionQueue, DecisionsContext
 from callboard.actors.group.effects import Deadline, Effects
@@ -70,14 +70,12 @@ def nobody_has_to_give_back_in_time(patch: pytest.MonkeyPatch) -> None:
 
 
 def usual_heartbeats_renew_nothing(patch: pytest.MonkeyPatch) -> None:
-    def answer_only(
-        self: ConsumerGroup, request: ConsumerHeartbeat, _effects: Effects
-    ) -> ConsumerHeartbeatReply | None:
-        if self.is_closed or not self.queue.is_idle:
-            return None
-        return unchanged_reply(self.soft, request, self.decisions)
+    def answer_only(self: ConsumerGroup, request: Any, _effects: Effects) -> Any:
+        is_usual = type(request) is ConsumerHeartbeat and self.queue.is_idle and not self.is_closed
+        reply = unchanged_reply(self.soft, request, self.decisions) if is_usual else None
+        return NOT_HANDLED if reply is None else reply
 
-    patch.setattr(ConsumerGroup, "renew", answer_only)
+    patch.setattr(ConsumerGroup, "answer_at_once", answer_only)
 
 
 def usual_heartbeats_do_not_look_at_the_target(patch: pytest.MonkeyPatch) -> None:

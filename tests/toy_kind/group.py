@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
-from callboard.actors.engine_ports import ReplyTo
+from callboard.actors.engine_ports import NOT_HANDLED, ReplyTo
 from callboard.actors.error_reply import error_reply
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.decisions import Decided, DecisionQueue
@@ -127,6 +127,10 @@ class QueueGroup:
         if isinstance(cell, ErrorCode):
             return error_reply(request, cell) if type(request) in OWN else cell
         return getattr(self, cell)(request, reply, effects)
+
+    def answer_at_once(self, _request: Any, _effects: Effects) -> Any:
+        """Neither of the two heartbeats is for a queue."""
+        return NOT_HANDLED
 
     def _submit(self, request: Any, reply: ReplyTo, effects: Effects) -> object:
         return self._queue.submit(request, reply, effects)
