@@ -6,7 +6,8 @@ meanwhile. ``durable`` is what the records in the log amount to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from ..engine_ports import NOT_HANDLED, ReplyTo
@@ -16,7 +17,7 @@ from ..group.classic import ClassicGroup
 from ..group.classic_kind import ClassicKind
 from ..group.deadlines import Deadlines, cancel_in_steps
 from ..group.decisions import Decided, DecisionQueue, DecisionsContext
-from ..group.effects import Effects
+from ..group.effects import Deadline, Effects
 from ..group.environment import GroupEnvironment
 from ..group.events import DEAD_NAME, Cause, GroupEvent, Kind, Reason
 from ..group.kind import OffsetExpiry
@@ -65,11 +66,9 @@ from .timers import (
     CLASSIC_SYNC,
     REBALANCE,
     SESSION,
-    JoinExpired,
+    DeadlinePassed,
     MemberTimers,
     RebalanceExpired,
-    SessionExpired,
-    SyncExpired,
 )
 from .unchanged import unchanged_reply
 
@@ -379,24 +378,10 @@ def _decide_leave(group: ConsumerGroup, request: LeaveGroup, plan: Plan) -> Step
     return leave_group(group.soft, request, group.decisions, plan)
 
 
-def _decide_session(group: ConsumerGroup, expired: SessionExpired, plan: Plan) -> Steps[None]:
-    """A heartbeat that has waited with it may have renewed the session."""
-    session = group.timers.sessions.get(expired.member_id)
-    if session is not None and session.due_ms is None:
-        yield from member_expired(group.soft, expired.member_id, group.decisions, plan)
-
-
-def _decide_join_deadline(group: ConsumerGroup, expired: JoinExpired, plan: Plan) -> Steps[None]:
-    """The same for a JoinGroup that has waited with it."""
-    deadline = group.timers.joins.get(expired.member_id)
-    if deadline is not None and deadline.due_ms is None:
-        yield from member_expired(group.soft, expired.member_id, group.decisions, plan)
-
-
-def _decide_sync_deadline(group: ConsumerGroup, expired: SyncExpired, plan: Plan) -> Steps[None]:
-    deadline = group.timers.syncs.get(expired.member_id)
-    if deadline is not None and deadline.due_ms is None:
-        yield from member_expired(group.soft, expired.member_id, group.decisions, plan)
+def _decide_deadline(group: ConsumerGroup, passed: DeadlinePassed, plan: Plan) -> Steps[None]:
+    """A request that has waited with it may have moved the deadline."""
+    if group.timers.has_passed(passed):
+        yield from member_expired(group.soft, passed.member_id, group.decisions, plan)
 
 
 def _decide_rebalance(group: ConsumerGroup, expired: RebalanceExpired, plan: Plan) -> Steps[None]:
@@ -414,9 +399,7 @@ DECISIONS: Mapping[type, Callable[[ConsumerGroup, Any, Plan], Steps[Any]]] = {
     SyncGroup: _decide_sync,
     Heartbeat: _decide_classic_heartbeat,
     LeaveGroup: _decide_leave,
-    SessionExpired: _decide_session,
-    JoinExpired: _decide_join_deadline,
-    SyncExpired: _decide_sync_deadline,
+    DeadlinePassed: _decide_deadline,
     RebalanceExpired: _decide_rebalance,
     RegexesResolved: _decide_regexes,
 }
@@ -431,36 +414,29 @@ REFUSALS: Mapping[type, Callable[[CoordinatorError], Any]] = {
 """The replies to requests whose decision raises CoordinatorError."""
 
 
-def _session_due(group: ConsumerGroup, member_id: str, effects: Effects) -> None:
-    group.queue.submit(SessionExpired(member_id), None, effects)
+def _submit_passed(kind: str, group: ConsumerGroup, member_id: str, effects: Effects) -> None:
+    group.queue.submit(DeadlinePassed(kind, member_id), None, effects)
 
 
-def _rebalance_due(group: ConsumerGroup, member_id: str, effects: Effects) -> None:
+def _submit_rebalance(group: ConsumerGroup, member_id: str, effects: Effects) -> None:
     member_epoch = group.timers.rebalances[member_id].member_epoch
     group.queue.submit(RebalanceExpired(member_id, member_epoch), None, effects)
 
 
-def _join_due(group: ConsumerGroup, member_id: str, effects: Effects) -> None:
-    group.queue.submit(JoinExpired(member_id), None, effects)
+def _find(kind: str, group: ConsumerGroup, member_id: str) -> Deadline | None:
+    return group.timers.by_kind[kind].get(member_id)
 
 
-def _sync_due(group: ConsumerGroup, member_id: str, effects: Effects) -> None:
-    group.queue.submit(SyncExpired(member_id), None, effects)
+def _each(kind: str, group: ConsumerGroup) -> Iterable[Deadline]:
+    return group.timers.by_kind[kind].values()
 
 
 DEADLINES: Deadlines[ConsumerGroup] = Deadlines()
+for _kind in (SESSION, CLASSIC_JOIN, CLASSIC_SYNC):
+    DEADLINES.add_per_member(_kind, partial(_find, _kind), partial(_each, _kind), partial(_submit_passed, _kind))
 DEADLINES.add_per_member(
-    SESSION,
-    lambda group, member_id: group.timers.sessions.get(member_id),
-    lambda group: group.timers.all(),
-    _session_due,
-)
-DEADLINES.add_per_member(
-    REBALANCE, lambda group, member_id: group.timers.rebalance(member_id), lambda group: (), _rebalance_due
-)
-DEADLINES.add_per_member(
-    CLASSIC_JOIN, lambda group, member_id: group.timers.joins.get(member_id), lambda group: (), _join_due
-)
-DEADLINES.add_per_member(
-    CLASSIC_SYNC, lambda group, member_id: group.timers.syncs.get(member_id), lambda group: (), _sync_due
+    REBALANCE,
+    lambda group, member_id: group.timers.rebalance(member_id),
+    lambda group: [timer.deadline for timer in group.timers.rebalances.values()],
+    _submit_rebalance,
 )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from .records import MemberState, Partition
 from .state import GroupState
+from .timers import CLASSIC_JOIN, CLASSIC_SYNC
 
 if TYPE_CHECKING:
     from .group import ConsumerGroup
@@ -48,5 +49,5 @@ def _check_idle(group: ConsumerGroup) -> None:
         is_classic = member.about.classic is not None
         is_revoking = member.current.state is MemberState.UNREVOKED_PARTITIONS and not is_classic
         assert has_time == is_revoking, f"{member.member_id!r} has {'no' if is_revoking else 'a'} rebalance deadline"
-        is_awaited = member.member_id in group.timers.joins or member.member_id in group.timers.syncs
+        is_awaited = any(member.member_id in group.timers.by_kind[kind] for kind in (CLASSIC_JOIN, CLASSIC_SYNC))
         assert is_classic or not is_awaited, f"{member.member_id!r} has to send JoinGroup or SyncGroup"

@@ -12,7 +12,7 @@ from .messages import LEAVE_STATIC_EPOCH, ConsumerHeartbeat
 from .plan import Plan
 from .records import MemberRecord
 from .state import GroupPhase, GroupState, Member
-from .timers import JoinExpired, RebalanceExpired, SessionExpired, SyncExpired
+from .timers import CLASSIC_JOIN, CLASSIC_SYNC, SESSION, DeadlinePassed, RebalanceExpired
 
 
 class Identified(NamedTuple):
@@ -88,15 +88,20 @@ def identify(member: Member) -> Identified:
 def _causes_of_removal(message: Any, removed: Sequence[Identified], is_replaced: bool) -> list[Cause]:
     if isinstance(message, LeaveGroup):
         return _causes_of_leaving(message, removed)
-    reason = Reason.STATIC_MEMBER_REPLACED if is_replaced else _EXPIRED.get(type(message), Reason.MEMBER_LEFT)
+    reason = Reason.STATIC_MEMBER_REPLACED if is_replaced else _reason_of_removal(message)
     return [Cause(reason, identity) for identity in removed]
 
 
-_EXPIRED = {
-    SessionExpired: Reason.SESSION_EXPIRED,
-    RebalanceExpired: Reason.DID_NOT_REVOKE,
-    JoinExpired: Reason.DID_NOT_REJOIN,
-    SyncExpired: Reason.SYNC_TIMEOUT,
+def _reason_of_removal(message: Any) -> Reason:
+    if isinstance(message, RebalanceExpired):
+        return Reason.DID_NOT_REVOKE
+    return _PASSED[message.kind] if isinstance(message, DeadlinePassed) else Reason.MEMBER_LEFT
+
+
+_PASSED = {
+    SESSION: Reason.SESSION_EXPIRED,
+    CLASSIC_JOIN: Reason.DID_NOT_REJOIN,
+    CLASSIC_SYNC: Reason.SYNC_TIMEOUT,
 }
 
 

@@ -20,9 +20,13 @@ RETRY_MS = 500
 """When a removal is tried again that could not be stored (Kafka's ``scheduleConsumerGroup...`` with a retry)."""
 
 
-class SessionExpired(NamedTuple):
-    """The session of a member has ended, unless it was renewed meanwhile."""
+class DeadlinePassed(NamedTuple):
+    """A member has not sent a heartbeat, JoinGroup or SyncGroup in time, unless it did meanwhile.
 
+    ``kind``: SESSION, CLASSIC_JOIN or CLASSIC_SYNC.
+    """
+
+    kind: str
     member_id: str
 
 
@@ -33,18 +37,6 @@ class RebalanceExpired(NamedTuple):
     member_epoch: int
 
 
-class JoinExpired(NamedTuple):
-    """A member of the classic protocol has not sent JoinGroup in time, unless it did meanwhile."""
-
-    member_id: str
-
-
-class SyncExpired(NamedTuple):
-    """The same for SyncGroup."""
-
-    member_id: str
-
-
 class RebalanceTimer(NamedTuple):
     """``member_epoch``: the epoch in which the member has to give back partitions."""
 
@@ -53,19 +45,19 @@ class RebalanceTimer(NamedTuple):
 
 
 class MemberTimers:
-    """The deadlines, by member id. Their names are pairs such as ("session", member id).
+    """The deadlines. Their names are pairs such as ("session", member id).
 
-    ``joins``, ``syncs``: of members of the classic protocol that have to send JoinGroup or SyncGroup.
+    ``by_kind``: those for requests, by kind and member id. Members of the classic protocol may have to send JoinGroup
+    or SyncGroup; all have ``sessions``. ``rebalances``: for giving back partitions, by member id.
     """
 
-    __slots__ = ("_clock", "joins", "rebalances", "sessions", "syncs")
+    __slots__ = ("_clock", "by_kind", "rebalances", "sessions")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self.sessions: dict[str, Deadline] = {}
+        self.by_kind: dict[str, dict[str, Deadline]] = {SESSION: {}, CLASSIC_JOIN: {}, CLASSIC_SYNC: {}}
+        self.sessions = self.by_kind[SESSION]
         self.rebalances: dict[str, RebalanceTimer] = {}
-        self.joins: dict[str, Deadline] = {}
-        self.syncs: dict[str, Deadline] = {}
 
     def apply(self, plan: Plan, session_timeout_ms: int, effects: Effects) -> None:
         """Do what a decision wants."""
@@ -79,15 +71,14 @@ class MemberTimers:
             else:
                 self.set_rebalance(member_id, wanted.timeout_ms, wanted.member_epoch, effects)
         for member_id, in_ms in plan.joins.items():
-            if in_ms is None or member_id not in self.joins:
-                self._set(self.joins, CLASSIC_JOIN, member_id, in_ms, effects)
+            if in_ms is None or member_id not in self.by_kind[CLASSIC_JOIN]:
+                self._set(CLASSIC_JOIN, member_id, in_ms, effects)
         for member_id, in_ms in plan.syncs.items():
-            self._set(self.syncs, CLASSIC_SYNC, member_id, in_ms, effects)
+            self._set(CLASSIC_SYNC, member_id, in_ms, effects)
 
-    def _set(
-        self, deadlines: dict[str, Deadline], kind: str, member_id: str, in_ms: int | None, effects: Effects
-    ) -> None:
+    def _set(self, kind: str, member_id: str, in_ms: int | None, effects: Effects) -> None:
         """Set or, with None, cancel a deadline."""
+        deadlines = self.by_kind[kind]
         if in_ms is None:
             _cancel(deadlines, member_id, effects)
             return
@@ -115,7 +106,7 @@ class MemberTimers:
         deadline.set(self._clock.monotonic_ms() + in_ms, effects)
 
     def remove(self, member_id: str, effects: Effects) -> None:
-        for deadlines in (self.sessions, self.joins, self.syncs):
+        for deadlines in self.by_kind.values():
             _cancel(deadlines, member_id, effects)
         self._cancel_rebalance(member_id, effects)
 
@@ -146,22 +137,23 @@ class MemberTimers:
 
     def retry(self, message: object, effects: Effects) -> None:
         """A decision could not be stored. If it was about a deadline, that comes again soon."""
-        if isinstance(message, SessionExpired) and message.member_id in self.sessions:
-            self.sessions[message.member_id].set(self._clock.monotonic_ms() + RETRY_MS, effects)
+        if isinstance(message, DeadlinePassed) and message.member_id in self.by_kind[message.kind]:
+            self._set(message.kind, message.member_id, RETRY_MS, effects)
         elif isinstance(message, RebalanceExpired) and message.member_id in self.rebalances:
             self.set_rebalance(message.member_id, RETRY_MS, message.member_epoch, effects)
-        elif isinstance(message, JoinExpired) and message.member_id in self.joins:
-            self._set(self.joins, CLASSIC_JOIN, message.member_id, RETRY_MS, effects)
-        elif isinstance(message, SyncExpired) and message.member_id in self.syncs:
-            self._set(self.syncs, CLASSIC_SYNC, message.member_id, RETRY_MS, effects)
 
     def rebalance(self, member_id: str) -> Deadline | None:
         timer = self.rebalances.get(member_id)
         return None if timer is None else timer.deadline
 
+    def has_passed(self, passed: DeadlinePassed) -> bool:
+        """Whether the member has done nothing since."""
+        deadline = self.by_kind[passed.kind].get(passed.member_id)
+        return deadline is not None and deadline.due_ms is None
+
     def all(self) -> Iterable[Deadline]:
         rebalances = (timer.deadline for timer in self.rebalances.values())
-        return (*self.sessions.values(), *rebalances, *self.joins.values(), *self.syncs.values())
+        return (*(deadline for kind in self.by_kind.values() for deadline in kind.values()), *rebalances)
 
 
 def _cancel(deadlines: dict[str, Deadline], member_id: str, effects: Effects) -> None:

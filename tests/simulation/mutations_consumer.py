@@ -17,7 +17,7 @@ from callboard.actors.consumer_group.reconcile import Reconciliation
 from callboard.actors.consumer_group.records import MemberState, PartitionEpochs
 from callboard.actors.consumer_group.removal import member_expired
 from callboard.actors.consumer_group.state import GroupState
-from callboard.actors.consumer_group.timers import SESSION, MemberTimers, SessionExpired
+from callboard.actors.consumer_group.timers import SESSION, DeadlinePassed, MemberTimers
 from callboard.actors.consumer_group.unchanged import UNCHANGED, unchanged_reply
 from callboard.actors.engine_ports import NOT_HANDLED, ReplyTo
 from callboard.actors.errors import ErrorCode
@@ -98,11 +98,11 @@ def usual_heartbeats_do_not_look_at_the_target(patch: pytest.MonkeyPatch) -> Non
 def renewed_sessions_end(patch: pytest.MonkeyPatch) -> None:
     """The end of a session had to wait for the log, and a heartbeat before it has renewed the session."""
 
-    def end(group: ConsumerGroup, expired: SessionExpired, plan: Plan) -> Steps[None]:
-        return member_expired(group.soft, expired.member_id, group.decisions, plan)
+    def end(group: ConsumerGroup, passed: DeadlinePassed, plan: Plan) -> Steps[None]:
+        return member_expired(group.soft, passed.member_id, group.decisions, plan)
 
     assert isinstance(DECISIONS, dict)
-    patch.setitem(DECISIONS, SessionExpired, end)
+    patch.setitem(DECISIONS, DeadlinePassed, end)
 
 
 # What is stored ------------------------------------------------------------------------------------------------------
