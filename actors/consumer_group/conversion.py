@@ -233,9 +233,14 @@ def _downgraded(member: Member) -> GroupMember:
 
 def encode_assignment(partitions: Iterable[Partition], topics: Mapping[bytes, str], subscription: bytes) -> bytes:
     """An assignment in the version of the member's subscription. Topics that are not in ``topics`` are left out."""
-    (version,) = _INT16.unpack_from(subscription)
     named = tuple((topics[topic_id], number) for topic_id, number in partitions if topic_id in topics)
-    return write_assignment(MemberAssignment(named), min(version, VERSION_MAX))
+    return write_assignment(MemberAssignment(named), _version(subscription))
+
+
+def _version(subscription: bytes) -> int:
+    """0, which all clients can read, if there is none: only the subscription of the first protocol is checked."""
+    version = _INT16.unpack_from(subscription)[0] if len(subscription) >= _INT16.size else 0
+    return min(max(version, 0), VERSION_MAX)
 
 
 def topic_names(names: Iterable[str], topics: TopicsView) -> Mapping[bytes, str]:

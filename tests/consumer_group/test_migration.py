@@ -6,12 +6,13 @@ The goldens of the chapter "migration" compare the answers with Kafka's.
 from __future__ import annotations
 
 import pytest
-from actor_system.requests import commit, heartbeat
+from actor_system.requests import commit, heartbeat, join
 from consumer_group.actor_world import GROUP, ActorWorld
 from consumer_group.migration_world import MigrationWorld, assignment_text, classic_pair, mixed
 
+from callboard.actors.assignors.consumer_protocol import Subscription, write_subscription
 from callboard.actors.errors import ErrorCode
-from callboard.actors.messages import DescribeEvents
+from callboard.actors.messages import DescribeEvents, Protocol
 from callboard.actors.timer.messages import Expired
 
 REJOIN = ErrorCode.REBALANCE_IN_PROGRESS
@@ -259,6 +260,21 @@ def test_classic_group_keeps_all_protocols_of_its_members() -> None:
     world.beat("C", -1)
     parked = world.classic_join(protocols=("sticky",))
     assert parked.is_waiting
+
+
+def test_downgrade_with_a_subscription_that_cannot_be_read() -> None:
+    """The members have in common only a protocol for which none of them was asked before."""
+    world = MigrationWorld()
+    valid = write_subscription(Subscription(("t",), None), version=1)
+    for name in ("range", "sticky"):
+        offers = [Protocol(name, valid), Protocol("other", b"")]
+        joined = world.post(join(group_id=GROUP, protocols=offers))
+        world.advance(0)
+        assert joined.value.error is ErrorCode.NONE
+        world.classic_sync(joined.value.member_id, joined.value.generation_id)
+        world.join("C")
+    assert world.beat("C", -1).value.error is ErrorCode.NONE
+    assert world.kind_and_state == ("classic", "PreparingRebalance")
 
 
 def test_static_replacement_downgrades_without_a_rebalance() -> None:
