@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import struct
 
+from ..steps import ITEMS_PER_STEP, NAMES_PER_STEP, Steps, pieces, run_steps
+
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 
@@ -30,18 +32,27 @@ def read_topic_partitions(data: bytes, position: int) -> tuple[list[tuple[str, i
 
     Raises InvalidLength, struct.error if the bytes end within a number, and ValueError for text that is not UTF-8.
     """
+    return run_steps(topic_partitions_in_steps(data, position))
+
+
+def topic_partitions_in_steps(data: bytes, position: int) -> Steps[tuple[list[tuple[str, int]], int]]:
+    """The same in steps: a member may own hundreds of thousands of partitions."""
     topic_partitions: list[tuple[str, int]] = []
     topics, position = _count(data, position)
-    for _ in range(topics):
+    for topic_number in range(topics):
+        if topic_number % ITEMS_PER_STEP == 0:
+            yield
         (size,) = _INT16.unpack_from(data, position)
         start, position = position + _INT16.size, position + _INT16.size + size
         if size < 0 or position > len(data):
             raise InvalidLength(f"a topic of {size} bytes")
         topic = data[start:position].decode("utf-8")
         partitions, position = _count(data, position)
-        for _ in range(partitions):
-            topic_partitions.append((topic, _INT32.unpack_from(data, position)[0]))
-            position += _INT32.size
+        for piece in pieces(struct.unpack_from(f">{partitions}i", data, position), NAMES_PER_STEP):
+            topic_partitions += [(topic, number) for number in piece]
+            if len(piece) == NAMES_PER_STEP:
+                yield
+        position += partitions * _INT32.size
     return topic_partitions, position
 
 

@@ -13,8 +13,9 @@ from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
 
-from ..group.subscription import read_beginning
-from .assignment import InvalidLength, read_topic_partitions
+from ..group.subscription import beginning_in_steps
+from ..steps import Steps, run_steps
+from .assignment import InvalidLength, topic_partitions_in_steps
 from .base import NO_GENERATION, TopicPartition
 
 VERSION_MAX = 3
@@ -60,19 +61,24 @@ def write_subscription(subscription: Subscription, version: int = VERSION_MAX) -
 
 def read_subscription(data: bytes) -> Subscription | None:
     """None if it cannot be decoded."""
+    return run_steps(subscription_in_steps(data))
+
+
+def subscription_in_steps(data: bytes) -> Steps[Subscription | None]:
+    """The same in steps: a member may subscribe to tens of thousands of topics, and own many more partitions."""
     try:
-        return _read_subscription(data)
+        return (yield from _read_subscription(data))
     except (struct.error, ValueError):
         return None
 
 
-def _read_subscription(data: bytes) -> Subscription:
+def _read_subscription(data: bytes) -> Steps[Subscription]:
     version = _read_version(data)
-    topics, user_data, position = read_beginning(data)
+    topics, user_data, position = yield from beginning_in_steps(data)
     owned: list[TopicPartition] = []
     generation, rack_id = NO_GENERATION, None
     if version >= 1:
-        owned, position = read_topic_partitions(data, position)
+        owned, position = yield from topic_partitions_in_steps(data, position)
     if version >= 2:
         (generation,) = _INT32.unpack_from(data, position)
     if version >= 3:
@@ -89,17 +95,17 @@ def write_assignment(assigned: MemberAssignment, version: int = VERSION_MAX) -> 
 def read_assignment(data: bytes) -> MemberAssignment | None:
     """None if it cannot be decoded. No bytes, which a leader may leave for a member, are an empty assignment."""
     try:
-        return decode_assignment(data)
+        return run_steps(assignment_in_steps(data))
     except (struct.error, ValueError):
         return None
 
 
-def decode_assignment(data: bytes) -> MemberAssignment:
+def assignment_in_steps(data: bytes) -> Steps[MemberAssignment]:
     """As ``read_assignment``, but raises InvalidLength, or another ValueError or struct.error for other faults."""
     if not data:
         return MemberAssignment(())
     _read_version(data)
-    partitions, position = read_topic_partitions(data, _INT16.size)
+    partitions, position = yield from topic_partitions_in_steps(data, _INT16.size)
     return MemberAssignment(tuple(partitions), _read_bytes(data, position))
 
 

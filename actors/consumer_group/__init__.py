@@ -12,7 +12,7 @@
 - leaving.py: LeaveGroup. offsets.py: who may commit and fetch offsets. describe.py: ConsumerGroupDescribe.
 - subscriptions.py: the topics of members. regexes.py: when regular expressions are resolved, and what a result changes.
 - metadata_hash.py: whether a topic has changed.
-- plan.py: what a decision wants: records, timers.
+- plan.py: what a decision wants: records, timers. decision_size.py: whether it is made in steps.
 - group.py: one group, for its actor. timers.py: deadlines. notes.py: events. kind.py: how the group is stored.
 - invariants.py: what is always true of a group, for tests.
 - requests.py: replies to requests for groups that do not exist, or are of another kind.

@@ -8,13 +8,12 @@ when the member has to join again. Source: ``classicGroupJoinToConsumerGroup``, 
 
 from __future__ import annotations
 
-from ..assignors.consumer_protocol import Subscription, read_subscription
+from ..assignors.consumer_protocol import Subscription, subscription_in_steps
 from ..errors import NO_ERROR, CoordinatorError, ErrorCode
 from ..messages import Heartbeat, Joined, JoinGroup, Synced, SyncGroup
-from ..ports import TopicsView
 from ..steps import Steps
 from .checks import check_size, known_member, known_static_member
-from .conversion import PROTOCOL_TYPE, encode_assignment, may_downgrade, topic_names
+from .conversion import PROTOCOL_TYPE, encode_assignment, existing_partitions, may_downgrade, topic_names
 from .heartbeat import current_after, target_after
 from .members import find_classic_member, sorted_topics
 from .plan import DecisionEnvironment, Downgrade, Plan
@@ -61,7 +60,7 @@ def _join(
     state: GroupState, request: JoinGroup, member_id: str, environment: DecisionEnvironment, plan: Plan
 ) -> Steps[Joined]:
     before = find_classic_member(state, request, member_id, plan)
-    subscription = _read_subscription(request)
+    subscription = yield from _read_subscription(request)
     about = _about(before.about, request, subscription, (yield from sorted_topics(subscription.topics)))
     member = before._replace(about=about)
     if member != before:
@@ -69,7 +68,7 @@ def _join(
     regex_change = change_regex(state, before.about, about, environment, plan)
     plan.regexes_to_resolve = ()  # at a heartbeat, which says what its member may see
     has_changed = about.topics != before.about.topics or regex_change is RegexChange.RESOLVED
-    owned = _partitions(subscription, environment.topics)
+    owned = tuple((yield from existing_partitions(subscription.owned, environment.topics)))
     replaced = state.static_member(request.group_instance_id)
     if replaced is not None and _downgrades(state, replaced, environment):
         epoch = yield from _downgrade(state, member, owned, has_changed, environment, plan)
@@ -87,9 +86,9 @@ def _join(
     )
 
 
-def _read_subscription(request: JoinGroup) -> Subscription:
+def _read_subscription(request: JoinGroup) -> Steps[Subscription]:
     """All protocols have the same topics and owned partitions, so the first one counts."""
-    subscription = read_subscription(request.protocols[0].metadata)
+    subscription = yield from subscription_in_steps(request.protocols[0].metadata)
     if subscription is None:
         raise CoordinatorError(
             ErrorCode.UNKNOWN_SERVER_ERROR, f"The subscription of member {request.member_id} cannot be read."
@@ -109,13 +108,6 @@ def _about(about: MemberValue, request: JoinGroup, subscription: Subscription, t
         client_id=request.client_id,
         client_host=request.client_host,
         classic=ClassicMember(request.session_timeout_ms, protocols),
-    )
-
-
-def _partitions(subscription: Subscription, topics: TopicsView) -> tuple[Partition, ...]:
-    """The partitions of topics that exist which the member owns."""
-    return tuple(
-        (topic_id, number) for topic, number in subscription.owned if (topic_id := topics.topic_id(topic)) is not None
     )
 
 

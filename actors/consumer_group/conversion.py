@@ -11,12 +11,13 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 
 from ..assignors.assignment import InvalidLength
+from ..assignors.base import TopicPartition
 from ..assignors.consumer_protocol import (
     VERSION_MAX,
     MemberAssignment,
     Subscription,
-    decode_assignment,
-    read_subscription,
+    assignment_in_steps,
+    subscription_in_steps,
     write_assignment,
 )
 from ..assignors.server.hash_order import timeline_order
@@ -107,7 +108,7 @@ def _assignments(group: ClassicGroup, stored: GroupValue | None) -> Mapping[str,
 
 
 def _upgraded(group: ClassicGroup, member: GroupMember, assignment: bytes, topics: TopicsView) -> Steps[Member]:
-    subscription, epoch = _subscription(group, member), group.generation
+    subscription, epoch = (yield from _subscription(group, member)), group.generation
     about = MemberValue(
         instance_id=member.group_instance_id,
         rack_id=subscription.rack_id or None,
@@ -119,39 +120,36 @@ def _upgraded(group: ClassicGroup, member: GroupMember, assignment: bytes, topic
             member.session_timeout_ms, tuple((offer.name, offer.metadata) for offer in member.protocols)
         ),
     )
-    assigned = dict.fromkeys(_assigned(group, assignment, topics), epoch)
+    assigned = dict.fromkeys((yield from _assigned(group, assignment, topics)), epoch)
     return Member(member.member_id, about, CurrentValue(epoch, epoch, MemberState.STABLE, assigned))
 
 
-def _subscription(group: ClassicGroup, member: GroupMember) -> Subscription:
+def _subscription(group: ClassicGroup, member: GroupMember) -> Steps[Subscription]:
     """As in Kafka, the first join phase of a group is an error without a text: there is no protocol yet."""
     if group.protocol_name is None:
         raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR, "")
-    subscription = read_subscription(member.metadata(group.protocol_name))
+    subscription = yield from subscription_in_steps(member.metadata(group.protocol_name))
     if subscription is None:
         raise _refusal(group, "the embedded consumer protocol is malformed")
     return subscription
 
 
-def _assigned(group: ClassicGroup, data: bytes, topics: TopicsView) -> Iterator[Partition]:
+def _assigned(group: ClassicGroup, data: bytes, topics: TopicsView) -> Steps[list[Partition]]:
     """The partitions of topics that exist in a member's assignment."""
-    assignment = _assignment(group, data)
+    assignment = yield from _assignment(group, data)
     if assignment.user_data:
         reason = (
             "an unsupported custom assignor is in use. Please refer to the documentation or switch to a default"
             " assignor before re-attempting the upgrade"
         )
         raise _refusal(group, reason)
-    for topic, number in assignment.partitions:
-        topic_id = topics.topic_id(topic)
-        if topic_id is not None:
-            yield topic_id, number
+    return (yield from existing_partitions(assignment.partitions, topics))
 
 
-def _assignment(group: ClassicGroup, data: bytes) -> MemberAssignment:
+def _assignment(group: ClassicGroup, data: bytes) -> Steps[MemberAssignment]:
     """As in Kafka, an invalid length is an error without a text."""
     try:
-        return decode_assignment(data)
+        return (yield from assignment_in_steps(data))
     except InvalidLength as error:
         raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR, "") from error
     except (struct.error, ValueError) as error:
@@ -246,3 +244,13 @@ def _version(subscription: bytes) -> int:
 def topic_names(names: Iterable[str], topics: TopicsView) -> Mapping[bytes, str]:
     """The names of those of these topics that exist, by id."""
     return {topic_id: name for name in names if (topic_id := topics.topic_id(name)) is not None}
+
+
+def existing_partitions(named: Iterable[TopicPartition], topics: TopicsView) -> Steps[list[Partition]]:
+    """Those of topics that exist."""
+    partitions: list[Partition] = []
+    for piece in pieces(named):
+        identified = ((topics.topic_id(topic), number) for topic, number in piece)
+        partitions += ((topic_id, number) for topic_id, number in identified if topic_id is not None)
+        yield
+    return partitions

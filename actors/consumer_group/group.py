@@ -42,6 +42,7 @@ from ..steps import SHORT_WORK_ITEMS, Steps, pieces, run_steps
 from . import classic_members
 from .conversion import downgrade_records
 from .decision_environment import GroupDecisions
+from .decision_size import decision_size
 from .describe import describe
 from .heartbeat import handle_heartbeat
 from .leaving import leave_group
@@ -92,7 +93,7 @@ class ConsumerGroup:
         self.group_id = group_id
         self.soft = GroupState(group_id)
         self.durable: GroupState | None = None
-        self.queue = DecisionQueue(self._decide, self._count_names)
+        self.queue = DecisionQueue(self._decide, lambda message: decision_size(self.soft, message))
         self.decisions = GroupDecisions(group_id, environment)
         self.timers = MemberTimers(environment.clock)
         self.is_closed = False
@@ -152,43 +153,36 @@ class ConsumerGroup:
         except CoordinatorError as error:
             return Decided(REFUSALS[type(message)](error))
         yield
-        self._apply(message, plan)
+        yield from self._apply(message, plan)
         records: Sequence[Record] = plan.records
         if plan.downgrade is not None:
             records = (*records, *(yield from self._prepare_downgrade(plan.downgrade)))
         if plan.regexes_to_resolve:
             describable = message.describable if isinstance(message, ConsumerHeartbeat) else None
             effects.background.append(self.decisions.resolution(plan.regexes_to_resolve, describable))
-        self.timers.apply(plan, self.decisions.settings.session_timeout_ms, effects)
+        yield from self.timers.apply(plan, self.decisions.settings.session_timeout_ms, effects)
         ends_group = plan.downgrade is not None or (bool(records) and not self.soft.members)
         return Decided(value, records, ends_group)
 
-    def _count_names(self, message: Any) -> int:
-        """The names of topics that a decision looks at."""
-        state, names = self.soft, message.topics if isinstance(message, ConsumerHeartbeat) else ()
-        subscribed = sum(len(topics) for topics, _regex in state.subscriptions)
-        return subscribed + sum(len(value.topics) for value in state.regexes.values()) + len(names or ())
-
-    def _apply(self, message: Any, plan: Plan) -> None:
+    def _apply(self, message: Any, plan: Plan) -> Steps[None]:
         if not plan.records and plan.downgrade is None:
-            plan.apply_to(self.soft)
+            yield from plan.apply_to(self.soft)
             return
-        earlier = before(self.soft, plan)
-        plan.apply_to(self.soft)
-        events = events_of(message, earlier, self.soft, self._environment.clock)
-        if plan.downgrade is None:
-            self._events += events
-        else:  # the states that follow are those of the classic group
-            self._events += (event for event in events if event.kind is not Kind.STATE_CHANGED)
+        earlier = yield from before(self.soft, plan)
+        yield from plan.apply_to(self.soft)
+        for events in pieces(events_of(message, earlier, self.soft, self._environment.clock)):
+            if plan.downgrade is None:
+                self._events += events
+            else:  # the states that follow are those of the classic group
+                self._events += (event for event in events if event.kind is not Kind.STATE_CHANGED)
+            yield
         self._rebalances += plan.is_rebalance
 
     # Changes of the protocol -----------------------------------------------------------------------------------------
 
     def adopt(self, records: Sequence[ConsumerRecord]) -> Steps[None]:
         """Begin as what a classic group becomes. The records are not durable yet."""
-        for piece in pieces(records):
-            self.soft.replay_all(piece)
-            yield
+        return self.soft.replay_all(records)
 
     def _prepare_downgrade(self, downgrade: Downgrade) -> Steps[tuple[Record, ...]]:
         group = ClassicKind().new_group(self.group_id, self._environment)

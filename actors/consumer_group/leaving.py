@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ..errors import NO_ERROR, ErrorCode
 from ..messages import LeaveGroup, LeavingMember, Left, LeftMember
-from ..steps import Steps
+from ..steps import Steps, pieces
 from .plan import DecisionEnvironment, Plan
 from .removal import remove_members
 from .state import GroupState
@@ -17,11 +17,13 @@ def leave_group(state: GroupState, request: LeaveGroup, environment: DecisionEnv
     """The reply has each member id as it was asked, also if the member was named by its instance id."""
     leaving: dict[str, None] = {}
     results: list[LeftMember] = []
-    for identity in request.members:
-        member_id, error = _identify(state, identity)
-        if error is NO_ERROR:
-            leaving[member_id] = None
-        results.append(LeftMember(identity.member_id, identity.group_instance_id, error))
+    for piece in pieces(request.members):
+        for identity in piece:
+            member_id, error = _identify(state, identity)
+            if error is NO_ERROR:
+                leaving[member_id] = None
+            results.append(LeftMember(identity.member_id, identity.group_instance_id, error))
+        yield
     yield from remove_members(state, list(leaving), environment, plan)
     return Left(NO_ERROR, tuple(results))
 

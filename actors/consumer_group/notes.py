@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from ..engine_ports import Clock
 from ..group.events import Cause, GroupEvent, Kind, Reason, event_of, leave_cause
 from ..messages import JoinGroup, LeaveGroup
+from ..steps import Steps, pieces
 from .messages import LEAVE_STATIC_EPOCH, ConsumerHeartbeat
 from .plan import Plan
 from .records import MemberRecord
@@ -33,17 +34,16 @@ class Before(NamedTuple):
     added: tuple[Member, ...]
 
 
-def before(state: GroupState, plan: Plan) -> Before:
+def before(state: GroupState, plan: Plan) -> Steps[Before]:
     removed = tuple(state.members[member_id] for member_id in plan.removed if member_id in state.members)
-    gone = set(plan.removed)
-    added = {
-        record.member_id: Member(record.member_id, record.value)
-        for record in plan.records
-        if isinstance(record, MemberRecord)
-        and record.value is not None
-        and (record.member_id not in state.members or record.member_id in gone)
-    }
-    return Before(state.phase, state.epoch.epoch, removed, tuple(added.values()))
+    gone, added = set(plan.removed), dict[str, Member]()
+    for piece in pieces(plan.records):
+        for record in piece:
+            if isinstance(record, MemberRecord) and record.value is not None:
+                added[record.member_id] = Member(record.member_id, record.value)
+        yield
+    new = tuple(member for member_id, member in added.items() if member_id in gone or member_id not in state.members)
+    return Before(state.phase, state.epoch.epoch, removed, new)
 
 
 def event_at(clock: Clock, state: GroupState, kind: Kind, cause: Cause, state_name: str) -> GroupEvent:
@@ -55,14 +55,15 @@ def event_at(clock: Clock, state: GroupState, kind: Kind, cause: Cause, state_na
 def events_of(message: Any, earlier: Before, state: GroupState, clock: Clock) -> Iterator[GroupEvent]:
     """``state``: after the decision about ``message``."""
     phase = state.phase
-    removals = _causes_of_removal(message, [identify(member) for member in earlier.removed], bool(earlier.added))
     reason = Reason.STATIC_MEMBER_REPLACED if earlier.removed else Reason.MEMBER_JOINED
-    additions = [Cause(reason, identify(member)) for member in earlier.added]
-    for cause in removals:
-        yield event_at(clock, state, Kind.MEMBER_REMOVED, cause, phase)
-    for cause in additions:
+    added = [Cause(reason, identify(member)) for member in earlier.added]
+    first_removed = None
+    for removed in _causes_of_removal(message, map(identify, earlier.removed), bool(added)):
+        first_removed = first_removed or removed
+        yield event_at(clock, state, Kind.MEMBER_REMOVED, removed, phase)
+    for cause in added:
         yield event_at(clock, state, Kind.MEMBER_ADDED, cause, phase)
-    cause = next(iter((*additions, *removals)), None) or _cause_of_change(message, state)
+    cause = next(iter(added), first_removed) or _cause_of_change(message, state)
     last = earlier.phase
     if state.epoch.epoch != earlier.epoch and state.members:
         last = GroupPhase.ASSIGNING
@@ -85,11 +86,11 @@ def identify(member: Member) -> Identified:
     return Identified(member.member_id, about.instance_id, about.client_id, about.client_host)
 
 
-def _causes_of_removal(message: Any, removed: Sequence[Identified], is_replaced: bool) -> list[Cause]:
+def _causes_of_removal(message: Any, removed: Iterable[Identified], is_replaced: bool) -> Iterator[Cause]:
     if isinstance(message, LeaveGroup):
         return _causes_of_leaving(message, removed)
     reason = Reason.STATIC_MEMBER_REPLACED if is_replaced else _reason_of_removal(message)
-    return [Cause(reason, identity) for identity in removed]
+    return (Cause(reason, identity) for identity in removed)
 
 
 def _reason_of_removal(message: Any) -> Reason:
@@ -105,15 +106,13 @@ _PASSED = {
 }
 
 
-def _causes_of_leaving(request: LeaveGroup, removed: Sequence[Identified]) -> list[Cause]:
+def _causes_of_leaving(request: LeaveGroup, removed: Iterable[Identified]) -> Iterator[Cause]:
     """An instance id may come with the member id or without. Of several identities of a member the first counts."""
     by_id = {leaving.member_id: leaving for leaving in reversed(request.members)}
     by_instance = {leaving.group_instance_id: leaving for leaving in reversed(request.members)}
-    causes: list[Cause] = []
     for identity in removed:
         leaving = by_id.get(identity.member_id) or by_instance[identity.group_instance_id]
-        causes.append(leave_cause(leaving.member_id, leaving.reason, identity))
-    return causes
+        yield leave_cause(leaving.member_id, leaving.reason, identity)
 
 
 def _cause_of_change(message: Any, state: GroupState) -> Cause:

@@ -166,9 +166,9 @@ class Plan:
         self.regexes_version: int | None = None
         self.asked_ms: int | None = None
 
-    def apply_to(self, state: GroupState) -> None:
+    def apply_to(self, state: GroupState) -> Steps[None]:
         """Change the state: by the records, and by what is not durable."""
-        state.replay_all(self.records)
+        yield from state.replay_all(self.records)
         seen = {
             "topics_version": self.topics_version,
             "regexes_version": self.regexes_version,

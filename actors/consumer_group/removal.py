@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..steps import Steps
+from ..steps import Steps, pieces
 from .checks import known_member, known_static_member
 from .conversion import may_downgrade
 from .members import removal_records
@@ -62,8 +62,10 @@ def remove_members(
     if may_downgrade(state, member_ids, len(state.members) - len(member_ids), environment.settings):
         plan.downgrade = Downgrade(member_ids, "", state.epoch.epoch, True)
         return
-    for member_id in member_ids:
-        plan.records += removal_records(state.group_id, member_id)
+    for piece in pieces(member_ids):
+        for member_id in piece:
+            plan.records += removal_records(state.group_id, member_id)
+        yield
     subscriptions = without_members(state, member_ids)
     unused = state.regex_members.keys() - {regex for _names, regex in subscriptions}
     plan.records += (RegexRecord(state.group_id, regex, None) for regex in sorted(unused))

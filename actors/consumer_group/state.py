@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from ..steps import Steps, pieces
 from .records import (
     ConsumerRecord,
     CurrentRecord,
@@ -170,9 +171,11 @@ class GroupState:
         """
         _REPLAY[type(record)](self, record)
 
-    def replay_all(self, records: Iterable[ConsumerRecord]) -> None:
-        for record in records:
-            self.replay(record)
+    def replay_all(self, records: Iterable[ConsumerRecord]) -> Steps[None]:
+        for piece in pieces(records):
+            for record in piece:
+                self.replay(record)
+            yield
 
     def set_member(self, member: Member) -> None:
         """Add or replace a member, in all indexes."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from ..engine_ports import Clock
 from ..group.effects import Deadline, Effects
+from ..steps import Steps, pieces
 from .plan import Plan
 from .records import MemberState
 from .state import GroupState, Member
@@ -59,10 +60,12 @@ class MemberTimers:
         self.sessions = self.by_kind[SESSION]
         self.rebalances: dict[str, RebalanceTimer] = {}
 
-    def apply(self, plan: Plan, session_timeout_ms: int, effects: Effects) -> None:
+    def apply(self, plan: Plan, session_timeout_ms: int, effects: Effects) -> Steps[None]:
         """Do what a decision wants."""
-        for member_id in plan.removed:
-            self.remove(member_id, effects)
+        for piece in pieces(plan.removed):
+            for member_id in piece:
+                self.remove(member_id, effects)
+            yield
         for member_id, own_timeout_ms in plan.sessions.items():
             self.set_session(member_id, session_timeout_ms if own_timeout_ms is None else own_timeout_ms, effects)
         for member_id, wanted in plan.deadlines.items():

@@ -12,14 +12,14 @@ from collections.abc import Callable
 from typing import Any
 
 from ..consumer_group.conversion import check_upgrade, upgrade_records
-from ..consumer_group.group import ConsumerGroup
+from ..consumer_group.group import ConsumerGroup, Successor
 from ..consumer_group.messages import ConsumerHeartbeat
 from ..consumer_group.requests import refused
 from ..engine_ports import ReplyTo
 from ..errors import CoordinatorError, ErrorCode
 from ..messages import GroupRequest
 from ..records import GroupType, Record
-from ..steps import Steps
+from ..steps import Steps, pieces, run_steps
 from .active_group import ActiveGroup
 from .classic import ClassicGroup
 from .contexts import NewGroupContext
@@ -101,14 +101,27 @@ def downgrade(active: ActiveGroup) -> bool:
     group, effects = active.group, active.effects
     if not isinstance(group, ConsumerGroup) or group.successor is None:
         return False
-    successor = group.successor
     group.hand_over(effects)
-    _take_place(active, successor.group)
-    for member in successor.group.members:
-        successor.group.renew_session(member, effects)
-    if successor.needs_rebalance:
-        successor.group.apply(Event.MEMBERS_LEFT, Cause(Reason.DOWNGRADED), effects)
+    effects.run(_begin_downgraded(active, group, group.successor), len(group.soft.members))
     return True
+
+
+def _begin_downgraded(active: ActiveGroup, group: ConsumerGroup, successor: Successor) -> Steps[None]:
+    """Both groups have deadlines of the same names: those of the old one are cancelled first."""
+    classic, effects = successor.group, active.effects
+    active.appends_before_change = active.in_flight.appends_sent
+    active.group = classic
+    cancelled = yield from _cancelled_in_steps(group)
+    active.cancelled_names = cancelled.keys()
+    for piece in pieces(cancelled.items()):
+        effects.alarms.update(piece)
+        yield
+    for members in pieces(classic.members):
+        for member in members:
+            classic.renew_session(member, effects)
+        yield
+    if successor.needs_rebalance:
+        classic.apply(Event.MEMBERS_LEFT, Cause(Reason.DOWNGRADED), effects)
 
 
 def _replace(active: ActiveGroup, group: Group, records: tuple[Record, ...]) -> None:
@@ -121,16 +134,17 @@ def _replace(active: ActiveGroup, group: Group, records: tuple[Record, ...]) -> 
 def _take_place(active: ActiveGroup, group: Group) -> None:
     """Put a group in the place of one of another kind, whose deadlines are cancelled."""
     effects = active.effects
-    cancelled = _cancelled_alarms(active.group)
+    cancelled = run_steps(_cancelled_in_steps(active.group))
     effects.alarms = cancelled | effects.alarms
     active.cancelled_names = cancelled.keys()
     active.appends_before_change = active.in_flight.appends_sent
     active.group = group
 
 
-def _cancelled_alarms(group: Group) -> dict[Any, int | None]:
+def _cancelled_in_steps(group: Group) -> Steps[dict[Any, int | None]]:
     """What is left of the group: its deadlines, such as those of member ids that have not joined yet."""
     effects = Effects()
     group.close(ErrorCode.COORDINATOR_NOT_AVAILABLE, Reason.DELETED, effects)
-    effects.finish_work()
+    while effects.work:
+        yield from effects.work.popleft()
     return effects.alarms

@@ -88,7 +88,8 @@ class DecisionQueue:
 
     @property
     def is_idle(self) -> bool:
-        return self.in_flight is None and not self.waiting
+        """Not while a decision is made in steps, which may have changed a part of the soft state."""
+        return self.in_flight is None and not self.waiting and not self._undelivered
 
     def submit(self, message: Any, reply: ReplyTo | None, effects: Effects) -> Any:
         """Decide now, or when the entry in flight is done. Returns the reply, or DEFERRED."""

@@ -48,8 +48,8 @@ class Answer(NamedTuple):
 class Effects:
     """Filled by one decision. ``records`` are appended together; ``context`` is returned with their outcome.
 
-    ``background``: work that would block, each of which returns a request to the group. ``requeued``: requests that have
-    waited, which the actor handles again, before those in its mailbox.
+    ``background``: work that would block, each of which returns a request to the group. ``requeued``: requests that
+    have waited, which the actor handles again, before those in its mailbox.
 
     ``work``: parts of the decision that take long. The actor does them in steps, in this order, before it handles the
     next message.

@@ -32,7 +32,7 @@ def read_topics(subscriptions: Iterable[bytes]) -> Steps[frozenset[str] | None]:
         for subscription in subscriptions:
             if subscription not in known:
                 known.add(subscription)
-                beginning = yield from _read_in_steps(subscription)
+                beginning = yield from beginning_in_steps(subscription)
                 for piece in pieces(beginning[0], NAMES_PER_STEP):
                     topics.update(piece)
                     yield
@@ -46,10 +46,10 @@ def read_beginning(subscription: bytes) -> tuple[list[str], bytes | None, int]:
 
     Raises struct.error or ValueError if the bytes are not a subscription.
     """
-    return run_steps(_read_in_steps(subscription))
+    return run_steps(beginning_in_steps(subscription))
 
 
-def _read_in_steps(subscription: bytes) -> Steps[tuple[list[str], bytes | None, int]]:
+def beginning_in_steps(subscription: bytes) -> Steps[tuple[list[str], bytes | None, int]]:
     (count,) = _INT32.unpack_from(subscription, _INT16.size)
     position = _INT16.size + _INT32.size
     if not 0 <= count <= len(subscription):

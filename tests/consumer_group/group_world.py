@@ -115,7 +115,7 @@ class World:
 
     def apply(self, plan: Plan) -> None:
         self.plan = plan
-        plan.apply_to(self.state)
+        run_steps(plan.apply_to(self.state))
 
     def resolve(self, *regexes: str) -> None:
         """The result of the last decision's regular expressions, or of these, is there."""

@@ -287,7 +287,7 @@ class SearchWorld:
         self._apply(plan)
 
     def _apply(self, plan: Plan) -> None:
-        self.state.replay_all(plan.records)
+        run_steps(self.state.replay_all(plan.records))
         if self.state.target.timestamp_ms:
             self.state.target = self.state.target._replace(timestamp_ms=ASSIGNED_MS)
         for member_id, deadline in plan.deadlines.items():
