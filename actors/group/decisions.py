@@ -139,8 +139,14 @@ class DecisionQueue:
 
     def _decide_waiting(self, effects: Effects) -> None:
         if self.waiting:
-            size = max(len(self.waiting) * ITEMS_PER_DECISION, self._size(self.waiting[0].message))
-            effects.run(self._decide_in_steps(effects), size)
+            effects.run(self._decide_in_steps(effects), self._size_of_waiting())
+
+    def _size_of_waiting(self) -> int:
+        """The sizes of decisions are only asked for if they decide whether the work is short: there are few then."""
+        size = len(self.waiting) * ITEMS_PER_DECISION
+        if size > SHORT_WORK_ITEMS:
+            return size
+        return max(size, *(self._size(cause.message) for cause in self.waiting))
 
     def _decide_in_steps(self, effects: Effects) -> Steps[None]:
         records: list[Record] = []
