@@ -114,9 +114,14 @@ def apply_result(
 ) -> Steps[None]:
     """Apply a result. Expressions that no member has any more are left out."""
     version = environment.topics.version
-    current = {regex: value for regex, value in resolved.items() if regex in state.regex_members}
-    has_changed = any(state.regexes.get(regex, RegexValue()).topics != value.topics for regex, value in current.items())
-    plan.records += (RegexRecord(state.group_id, regex, value) for regex, value in current.items())
+    current: dict[str, RegexValue] = {}
+    has_changed = False
+    for regex, value in resolved.items():
+        if regex in state.regex_members:
+            current[regex] = value
+            has_changed = has_changed or state.regexes.get(regex, RegexValue()).topics != value.topics
+            plan.records.append(RegexRecord(state.group_id, regex, value))
+        yield
     plan.regexes_version = max((value.topics_version for value in current.values()), default=None)
     regexes = {**state.regexes, **current}
     epoch = yield from next_group_epoch(state, state.subscriptions, has_changed, environment, plan, regexes)

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from consumer_group.group_world import Topics, World
 
-from callboard.actors.consumer_group.plan import ConsumerGroupSettings, NoRegexes
+from callboard.actors.consumer_group.plan import ConsumerGroupSettings, NoRegexes, Plan
 from callboard.actors.consumer_group.records import RegexRecord, RegexValue
+from callboard.actors.consumer_group.regexes import apply_result
 from callboard.actors.consumer_group.subscriptions import subscribe_equally, topics_of
 from callboard.actors.errors import CoordinatorError, ErrorCode
 from callboard.actors.steps import run_steps
@@ -299,3 +300,12 @@ def test_replay_counts_the_members_of_an_expression(world: World) -> None:
     world.state.replay(RegexRecord("g", "t.*", None))
     assert world.state.regex_members == {"t.*": 2, "u.*": 1}
     assert world.state.copy().regex_members == world.state.regex_members
+
+
+def test_result_of_many_regular_expressions_is_compared_in_steps(world: World) -> None:
+    """Each of them may match all topics of the server."""
+    for number in range(50):
+        world.join(f"m{number}", regex=f"t{number}.*")
+    results = {regex: RegexValue(("t1",), 1, 1) for regex in world.state.regex_members}
+    steps = apply_result(world.state, results, world, Plan())
+    assert sum(1 for _ in steps) >= len(results) == 51
