@@ -100,6 +100,7 @@ class FakeConnection:
         self.services = services
         self.answers = 0
         self.is_closed = False
+        self.is_open = True
 
     def on_response_ready(self) -> None:
         self.answers += 1

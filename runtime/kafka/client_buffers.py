@@ -29,16 +29,25 @@ class BufferHolder(Protocol):
         """Close at once, and release all bytes."""
 
 
+class WaitingFetch(Protocol):
+    """A Fetch that waits for records."""
+
+    def finish(self) -> None:
+        """Answer with the records that there are."""
+
+
 class ClientBuffers:
     """``unsent``: the responses that clients have not read. ``unread``: requests that are incomplete or queued.
 
-    ``settings`` returns the effective settings. Above a limit the connection that has waited longest is closed.
+    ``fetches``: Fetches of many partitions that wait for records. ``settings`` returns the effective settings. Above a
+    limit the connection that has waited longest is closed, and the Fetch that has waited longest is answered.
     """
 
     def __init__(self, settings: Callable[[], Settings], over_limit: OverLimitReports) -> None:
         self.over_limit = over_limit
         self.unsent = HeldBytes[BufferHolder](lambda: settings().queued_max_response_bytes, self._close_unsent)
         self.unread = HeldBytes[BufferHolder](lambda: settings().queued_max_request_bytes, self._close_unread)
+        self.fetches = HeldBytes[WaitingFetch](lambda: settings().queued_max_request_bytes, _answer)
 
     def _close_unsent(self, holder: BufferHolder, size_bytes: int) -> None:
         what = f"{size_bytes} bytes of responses that it does not read"
@@ -52,3 +61,7 @@ class ClientBuffers:
         reason = f"{what}, and more of all connections; the connection is closed"
         self.over_limit.report(holder, limit, request, reason)
         holder.abort()
+
+
+def _answer(fetch: WaitingFetch, _size_bytes: int) -> None:
+    fetch.finish()

@@ -1,9 +1,10 @@
 """HeldBytes: the bytes that all connections hold in one kind of buffer, and their common limit.
 
-There are two: unsent responses (``queued_max_response_bytes``), and requests that are incomplete or wait for their turn
-(``queued_max_request_bytes``). Kafka bounds the second by a setting of that name; it then reads no connection at all
-until memory is free, so clients that never complete a request stop all others. Here the connection that has waited
-longest is closed instead: a client that reads and writes at all is never the one.
+There are three: unsent responses (``queued_max_response_bytes``), requests that are incomplete or wait for their turn
+(``queued_max_request_bytes``), and Fetches that wait for records (the same limit). Kafka bounds the second by a setting
+of that name; it then reads no connection at all until memory is free, so clients that never complete a request stop all
+others. Here the connection that has waited longest is closed instead: a client that reads and writes at all is never
+the one. Of the Fetches, the one that has waited longest is answered.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ def count_memory(actors: NodeActors, buffers: ClientBuffers, connections: Sized,
     limit.sources["connections"] = lambda: len(connections) * CONNECTION_BYTES
     limit.sources["unsent responses"] = lambda: buffers.unsent.total_bytes
     limit.sources["unread requests"] = lambda: buffers.unread.total_bytes
+    limit.sources["waiting fetches"] = lambda: buffers.fetches.total_bytes
     limit.sources["topics"] = lambda: topics.memory_bytes
     limit.sources["transactional ids"] = lambda: actors.transaction_table.memory_bytes
     limit.sources["waiting rounds"] = lambda: actors.waiting_bytes

@@ -168,7 +168,8 @@ class Settings(ConsumerGroupRows):
     queued_max_request_bytes: int = row(
         268_435_456,
         "Bytes of requests of all connections that are incomplete or wait for their turn; above it the connection that"
-        " has waited longest is closed. Kafka has no limit by default, and reads nothing above it.",
+        " has waited longest is closed. As many bytes of Fetches that wait for records; above it the one that has"
+        " waited longest is answered. Kafka has no limit by default, and reads nothing above it.",
         1,
         LONG_MAX,
     )

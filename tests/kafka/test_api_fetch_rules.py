@@ -55,6 +55,44 @@ def test_fetch_at_end_is_answered_empty_after_max_wait(node: FakeServices) -> No
     assert not topic.partitions[0].waiters
 
 
+def test_fetch_of_client_that_is_gone_ends_early(node: FakeServices) -> None:
+    """It may wait for weeks, with all that it has requested."""
+    topic = made(node)
+    waiting = fetch_request(node, ("plays", 0, 0), max_wait_ms=2**31 - 1)
+    node.timers[-1].callback()
+    assert not waiting.is_answered
+    waiting.connection.is_open = False
+    assert node.timers[-1].delay_ms <= 1000
+    node.timers[-1].callback()
+    assert waiting.is_silent
+    assert not topic.partitions[0].waiters
+
+
+def test_long_wait_ends_when_its_time_is_over(node: FakeServices) -> None:
+    made(node)
+    waiting = fetch_request(node, ("plays", 0, 0), max_wait_ms=2500)
+    for _ in range(2):
+        node.timers[-1].callback()
+    assert not waiting.is_answered
+    node.timers[-1].callback()
+    assert [timer.delay_ms for timer in node.timers] == [1000, 1000, 500]
+    assert fetched_partitions(waiting)[0].error_code == 0
+
+
+def test_fetch_that_has_waited_longest_is_answered_above_limit(tmp_path: Path) -> None:
+    """Each client needs to send little to let a request with many partitions wait."""
+    node = FakeServices(tmp_path, queued_max_request_bytes=150_000)
+    made(node)
+    usual = fetch_request(node, ("plays", 0, 0), max_wait_ms=60_000)
+    first, second, third = (fetch_request(node, *[("plays", 1, 0)] * 150, max_wait_ms=60_000) for _ in range(3))
+    assert [each.is_answered for each in (usual, first, second, third)] == [False, True, True, False]
+    assert 0 < node.buffers.fetches.total_bytes <= 150_000
+    third.connection.is_open = False
+    node.timers[-1].callback()
+    assert node.buffers.fetches.total_bytes == 0
+    node.topics.files.close()
+
+
 def test_fetch_waits_for_min_bytes(node: FakeServices) -> None:
     made(node)
     produce(node, "plays", producer_batch())

@@ -8,6 +8,7 @@ With isolation level read_committed, a response ends at the first open transacti
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -32,6 +33,15 @@ NO_SESSION = 0
 FULL_FETCH_EPOCHS = (0, -1)  # open a session, or use none
 NO_OFFSET = -1
 READS_PER_STEP = 16  # each takes about 5 us
+
+CLIENT_CHECK_MS = 1_000
+"""How often a request that waits for long looks whether its client is still there."""
+
+UNCOUNTED_PARTITIONS = 64
+"""A waiting request for so many partitions is not worth counting."""
+
+PARTITION_BYTES = 650
+"""A partition of a waiting request, in the request and in what was made from it."""
 
 
 def handle(call: Call) -> Steps[None] | None:
@@ -150,8 +160,22 @@ class Fetch:
                 self._logs.append(part.log)
                 has_new_records = has_new_records or part.log.end_offset != part.end_offset
             yield
-        self._timer = self._call.services.later(max_wait_ms, self.finish)
+        self._set_timer(max_wait_ms)
+        count = sum(len(topic.partitions) for topic in self._call.request.topics)
+        if count > UNCOUNTED_PARTITIONS:
+            self._call.services.buffers.fetches.set(self, count * PARTITION_BYTES)
         if has_new_records:
+            self.finish()
+
+    def _set_timer(self, left_ms: int) -> None:
+        delay_ms = min(left_ms, CLIENT_CHECK_MS)
+        self._timer = self._call.services.later(delay_ms, partial(self._check, left_ms - delay_ms))
+
+    def _check(self, left_ms: int) -> None:
+        """Answer when the time is over. The request of a client that is gone ends early: it may wait for weeks."""
+        if left_ms and self._call.connection.is_open:
+            self._set_timer(left_ms)
+        else:
             self.finish()
 
     def appended(self, size_bytes: int) -> None:
@@ -188,15 +212,20 @@ class Fetch:
             self.finish()
 
     def finish(self) -> None:
-        """Answer, once. The timer and the waiters are removed first."""
+        """Answer, once, also if there is too little. The timer and the waiters are removed first."""
         if self._is_finished:
             return
         self._is_finished = True
         self._timer.cancel()
+        self._call.services.buffers.fetches.set(self, 0)
         waiter = self.appended
         for log in self._logs:
             log.waiters.discard(waiter)
-        self._call.encode_and_respond(self._read_and_encode)
+        if self._call.connection.is_open:
+            self._call.encode_and_respond(self._read_and_encode)
+        else:
+            self._call.respond_with_nothing()
+            release_later(self._call, self._requested)
 
     def _read_and_encode(self) -> Steps[bytes | SharedBytes]:
         reads = yield from self.read()
