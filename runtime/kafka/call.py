@@ -223,16 +223,25 @@ class Call:
 
 
 class LargeCall(Call):
-    """A request that was decoded in steps."""
+    """A request that was decoded in steps. When it is answered, its items are freed in steps, too."""
 
     __slots__ = ()
 
     def respond_with_bytes(self, body: bytes | SharedBytes) -> None:
-        """The same, and the items of the request are freed in steps."""
         is_first = self.payload is None
         super().respond_with_bytes(body)
-        if is_first:  # the call keeps the request: after an answer at the deadline its handler may go on
-            self.services.slices.run_later(ReleaseJob(release_request(self.request, self._message)))
+        if is_first:
+            self.release()
+
+    def respond_with_nothing(self) -> None:
+        is_first = self.payload is None
+        super().respond_with_nothing()
+        if is_first:
+            self.release()
+
+    def release(self) -> None:
+        """Free the request in steps. The call keeps it: after an answer at the deadline its handler may go on."""
+        self.services.slices.run_later(ReleaseJob(release_request(self.request, self._message)))
 
 
 def release_later(call: Call, *collections: Any) -> None:

@@ -5,9 +5,11 @@ Freeing 50,000 of them at once holds the event loop for milliseconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, is_dataclass
 from functools import cache
+from types import FrameType, GeneratorType
 from typing import Any
 
 from ...actors.steps import Steps
@@ -32,7 +34,7 @@ class ReleaseJob:
     is_wanted = True
 
     def __init__(self, steps: Steps[None]) -> None:
-        """``steps``: of ``release_request`` or ``release_collections``."""
+        """``steps``: of ``release_request``, ``release_collections`` or ``release_frames``."""
         self.steps = steps
 
     def finish(self, result: None) -> None:
@@ -56,6 +58,47 @@ def release_collections(*collections: Any) -> Steps[None]:
     Entities of the request are not followed: many items may refer to the same one.
     """
     return _release(list(collections), _items_of_collection)
+
+
+def release_frames(frames: Iterator[FrameType]) -> Steps[None]:
+    """Drop the references to the items of collections that work which has ended early has held, and nobody else holds.
+
+    Call it while the frames still exist.
+    """
+    values = [value for frame in frames for value in frame.f_locals.values()]
+    return _release_owned({id(value): value for value in values if isinstance(value, COLLECTIONS)})
+
+
+def frames_of_steps(steps: Steps[Any]) -> Iterator[FrameType]:
+    """The frames of a generator, and of the generators that it waits for."""
+    inner: Any = steps
+    while isinstance(inner, GeneratorType) and inner.gi_frame is not None:
+        yield inner.gi_frame
+        inner = inner.gi_yieldfrom
+
+
+def frames_of_error(error: Exception) -> Iterator[FrameType]:
+    """The frames that an exception, and those that have caused it, have passed through.
+
+    Without that of the caller, which handles it: a look at its locals would keep the exception in it.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        entry = cause.__traceback__
+        if cause is error and entry is not None:
+            entry = entry.tb_next
+        while entry is not None:
+            yield entry.tb_frame
+            entry = entry.tb_next
+        cause = cause.__cause__
+
+
+def _release_owned(values: dict[int, Any]) -> Steps[None]:
+    """Leave out what others hold: it is not freed, and may be as large as all groups of the server."""
+    here = 3  # ``values``, ``value`` and the argument
+    owned = [value for value in values.values() if sys.getrefcount(value) <= here]
+    values.clear()
+    yield from _release(owned, _items_of_collection)
 
 
 def _release(objects: list[Any], items: Callable[[Any], Iterable[Any]]) -> Steps[None]:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from ...actors.steps import SLICE_NS, Steps, run_slice, run_steps
 from .batch_gate import BatchGate
+from .release import ReleaseJob, frames_of_error, frames_of_steps, release_frames
 from .shared_steps import SharedSteps
 from .time_budget import TimeBudget
 
@@ -146,7 +147,9 @@ class Slices:
     def _advance(self, job: Job, deadline_ns: int) -> bool:
         """Run a slice of a job. Returns whether the job has ended."""
         if not job.is_wanted:
+            held = ReleaseJob(release_frames(frames_of_steps(job.steps)))
             _give_up(job)
+            self.run_later(held)
             return True
         try:
             run_slice(job.steps, self._clock_ns, deadline_ns)
@@ -154,6 +157,7 @@ class Slices:
             _end(job.finish, end.value)
             return True
         except Exception as error:
+            self.run_later(ReleaseJob(release_frames(frames_of_error(error))))
             _end(job.fail, error)
             return True
         return False

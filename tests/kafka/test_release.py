@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +13,11 @@ from harness import MemoryClient, async_test, frame, running_node
 from transaction_api_helpers import fetch_part, fetch_request
 from work_counter import _no_garbage_collection, _one_step_a_turn, endless_clock
 
+from callboard.actors.steps import Steps
+from callboard.runtime.kafka.framing import BadRequest
 from callboard.runtime.kafka.release import OBJECTS_PER_STEP, release_collections, release_request
+from callboard.runtime.kafka.slices import Slices
+from callboard.runtime.kafka.time_budget import TimeBudget
 from callboard.runtime.node.environment import Environment, WorkClocks
 
 __all__ = ["_no_garbage_collection", "_one_step_a_turn"]
@@ -132,3 +137,81 @@ async def test_work_on_a_fetch_ends_soon_after_its_answer(tmp_path: Path) -> Non
             await asyncio.sleep(0)
             turns += 1
             assert turns < PARTITIONS
+
+
+class EndingJob:
+    """Collects items, in a generator inside of another one, until it is not wanted any more or fails."""
+
+    def __init__(self, kept: list[Counted]) -> None:
+        self.steps = self._outer(kept)
+        self.is_wanted = True
+        self.ends: list[str] = []
+
+    def _outer(self, kept: list[Counted]) -> Steps[None]:
+        own = tuple(Counted() for _ in range(ITEMS))
+        try:
+            yield from self._inner(own, kept)
+        except IndexError as error:
+            raise BadRequest("wrong") from error
+
+    def _inner(self, given: tuple[Counted, ...], kept: list[Counted]) -> Steps[None]:
+        items = [Counted() for _ in range(ITEMS)]
+        yield
+        assert len(items) == len(given) == len(kept)
+        raise IndexError
+
+    def finish(self, result: None) -> None:
+        self.ends.append("finished")
+
+    def fail(self, error: Exception) -> None:
+        self.ends.append("failed")
+
+    def drop(self) -> None:
+        self.ends.append("dropped")
+
+
+@pytest.mark.parametrize("is_wanted", [True, False])
+def test_what_work_has_held_that_ends_early_is_freed_in_steps(is_wanted: bool) -> None:
+    """The client is gone while its response is made, or a large request is damaged near its end."""
+    turns: list[Callable[[], None]] = []
+    slices = Slices(turns.append, endless_clock(), 4, TimeBudget(turns.append, lambda: 0))
+    kept = [Counted() for _ in range(ITEMS)]
+    job = EndingJob(kept)
+    Counted.freed = last = most = 0
+    slices.run_later(job)
+    while turns:
+        turns.pop(0)()
+        most, last = max(most, Counted.freed - last), Counted.freed
+        job.is_wanted = is_wanted
+    assert job.ends == ["failed" if is_wanted else "dropped"]
+    assert most <= OBJECTS_PER_STEP
+    del job
+    assert Counted.freed == 2 * ITEMS
+    assert len(kept) == ITEMS
+
+
+@pytest.mark.usefixtures("_one_step_a_turn", "_no_garbage_collection")
+@async_test
+async def test_request_of_client_that_is_gone_is_freed_in_several_turns_of_the_loop(tmp_path: Path) -> None:
+    environment = Environment(work_clocks=WorkClocks(slice_ns=endless_clock()))
+    async with running_node(tmp_path, {"sync": "none"}, environment=environment) as harness:
+        warm = MemoryClient(harness.node)
+        request = frame("leave_group", 5, group_id="g", members=[member(number) for number in range(ITEMS)])
+        warm.feed(request)
+        turns_all = 0
+        while not warm.transport.written:
+            await asyncio.sleep(0)
+            turns_all += 1
+        while len(harness.node.services.slices):
+            await asyncio.sleep(0)
+        for turns in range(0, turns_all, turns_all // 8):
+            client, most = MemoryClient(harness.node), 0
+            client.feed(request)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            client.close()
+            blocks = sys.getallocatedblocks()
+            while len(harness.node.services.slices) or client.connection in harness.node.connections:
+                await asyncio.sleep(0)
+                most, blocks = max(most, blocks - sys.getallocatedblocks()), sys.getallocatedblocks()
+            assert most < 2 * ITEMS, f"the client has disconnected after {turns} of {turns_all} turns"
