@@ -250,6 +250,13 @@ def release_later(call: Call, *collections: Any) -> None:
         call.services.slices.run_later(ReleaseJob(release_collections(*collections)))
 
 
+def shorten(call: Call, request: Any, message: GroupRequest) -> None:
+    """Keep only these while the call waits, since its answer needs no more."""
+    if isinstance(call, LargeCall):
+        call.release()
+    call.request, call._message = request, message
+
+
 class EncodingJob:
     """Makes the body of a response in slices. Implements ``slices.Job``."""
 

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from harness import (
     NEWEST,
+    Member,
     MemoryClient,
+    NodeHarness,
     async_test,
     commit_values,
     committed_partition,
@@ -18,6 +20,7 @@ from harness import (
     framed,
     join_values,
     running_node,
+    sync_values,
 )
 from peers.wire import decode
 from request_helpers import API_VERSIONS
@@ -211,3 +214,27 @@ def test_whole_error_of_current_clients_reaches_them() -> None:
     }
     assert {"leave_group", "sync_group", "join_group", "fetch", "metadata"} <= carrying
     assert {"offset_commit", "offset_fetch", "describe_configs"}.isdisjoint(carrying)
+
+
+@async_test
+async def test_large_sync_that_waits_for_the_leader_does_not_keep_its_assignments(tmp_path: Path) -> None:
+    """Each follower may wait with such a request for as long as a rebalance may take."""
+    async with running_node(tmp_path, group_initial_rebalance_delay_ms=100) as harness:
+        client, member = MemoryClient(harness.node), await _follower(harness)
+        assignments = [{"member_id": f"m{number}", "assignment": b"x"} for number in range(3_000)]
+        client.feed(frame("sync_group", 5, **sync_values("g", member, assignments)))
+        while not client.connection.requests.calls or len(harness.node.services.slices):
+            await asyncio.sleep(0)
+        [call] = client.connection.requests.calls
+        assert call.payload is None
+        assert (call.request.assignments, call._message.assignments) == ((), ())
+
+
+async def _follower(harness: NodeHarness) -> Member:
+    """One of two members of a group; the other one is its leader and does not sync."""
+    clients = [await harness.connect() for _ in range(2)]
+    for client in clients:
+        client.write(frame("join_group", 3, **join_values("g")))
+    joined = [await client.receive("join_group", 3) for client in clients]
+    [member_id] = [each["member_id"] for each in joined if each["member_id"] != each["leader"]]
+    return Member(member_id, joined[0]["generation_id"])

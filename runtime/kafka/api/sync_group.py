@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ....actors.errors import ErrorCode
 from ....actors.messages import Synced, SyncGroup
 from ....actors.steps import SHORT_WORK_ITEMS, Steps, pieces
 from ..authorize import authorize
-from ..call import Call
+from ..call import Call, shorten
 from ..checks import READ_GROUP
 from ..codec.codes import NO_THROTTLE
 
@@ -40,6 +42,7 @@ def _sync_in_steps(call: Call) -> Steps[None]:
 
 
 def _ask_group(call: Call, assignments: tuple[tuple[str, bytes], ...]) -> None:
+    """Other members than the leader may wait for long, and what they assign does not count."""
     request = call.request
     message = SyncGroup(
         group_id=request.group_id,
@@ -51,6 +54,8 @@ def _ask_group(call: Call, assignments: tuple[tuple[str, bytes], ...]) -> None:
         assignments=assignments,
     )
     call.ask_group_queued(message, encode)
+    if assignments:
+        shorten(call, replace(request, assignments=()), message._replace(assignments=()))
 
 
 def encode(call: Call, answer: Synced) -> bytes:
