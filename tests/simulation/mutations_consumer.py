@@ -138,7 +138,7 @@ def loaded_members_have_no_session(patch: pytest.MonkeyPatch) -> None:
 
     def load_without_timers(self: ConsumerGroup, value: GroupState, effects: Effects) -> None:
         with pytest.MonkeyPatch.context() as without_timers:
-            without_timers.setattr(ConsumerGroup, "_restore_timers", lambda *_arguments: None)
+            without_timers.setattr(ConsumerGroup, "restore_timers", lambda *_arguments: iter(()))
             load(self, value, effects)
 
     patch.setattr(ConsumerGroup, "load", load_without_timers)
