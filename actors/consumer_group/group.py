@@ -204,10 +204,10 @@ class ConsumerGroup:
         for member in value.members.values():
             cause = Cause(Reason.LOADED, identify(member))
             effects.events.append(event_at(clock, value, Kind.MEMBER_ADDED, cause, value.phase.value))
-        self.restore_timers(effects)
+        run_steps(self.restore_timers(effects))
 
-    def restore_timers(self, effects: Effects) -> None:
-        self.timers.restore(self.soft, self.decisions.settings.session_timeout_ms, effects)
+    def restore_timers(self, effects: Effects) -> Steps[None]:
+        return self.timers.restore(self.soft, self.decisions.settings.session_timeout_ms, effects)
 
     def creation_record(self, _request: Any) -> None:
         """Joining writes records."""
@@ -233,7 +233,7 @@ class ConsumerGroup:
         self.soft = GroupState(self.group_id) if self.durable is None else self.durable.copy()
         self.successor = None
         self._events, self._rebalances = [], 0
-        self.restore_timers(effects)
+        run_steps(self.restore_timers(effects))
         for cause, _ in context.decisions:
             self.timers.retry(cause.message, effects)
         self.queue.append_failed(error, effects)

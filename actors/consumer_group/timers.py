@@ -118,18 +118,24 @@ class MemberTimers:
         if timer is not None:
             timer.deadline.cancel(effects)
 
-    def restore(self, state: GroupState, session_timeout_ms: int, effects: Effects) -> None:
+    def restore(self, state: GroupState, session_timeout_ms: int, effects: Effects) -> Steps[None]:
         """Set the deadlines that the members of a loaded group need, or of one whose last decisions are void.
 
         Others stay. One that has passed waits for its decision.
         """
         for member_id in self.sessions.keys() - state.members.keys():
             self.remove(member_id, effects)
-        for member_id, member in state.members.items():
-            if member_id not in self.sessions:
-                classic = member.about.classic
-                self.set_session(member_id, classic.session_timeout_ms if classic else session_timeout_ms, effects)
-            self._restore_rebalance(member, effects)
+        for members in pieces(state.members.values()):
+            for member in members:
+                self._restore_session(member, session_timeout_ms, effects)
+                self._restore_rebalance(member, effects)
+            yield
+
+    def _restore_session(self, member: Member, session_timeout_ms: int, effects: Effects) -> None:
+        if member.member_id not in self.sessions:
+            classic = member.about.classic
+            in_ms = session_timeout_ms if classic is None else classic.session_timeout_ms
+            self.set_session(member.member_id, in_ms, effects)
 
     def _restore_rebalance(self, member: Member, effects: Effects) -> None:
         current, timer = member.current, self.rebalances.get(member.member_id)

@@ -65,7 +65,7 @@ def _create(active: ActiveGroup, group: Group, request: GroupRequest) -> None:
     if not effects.records:
         append_creation(group, request, effects)
     if effects.records:
-        _replace(active, group, ())
+        run_steps(_replace(active, group, ()))
 
 
 def upgrade(active: ActiveGroup, request: ConsumerHeartbeat, reply: ReplyTo | None) -> Steps[Any]:
@@ -84,16 +84,12 @@ def upgrade(active: ActiveGroup, request: ConsumerHeartbeat, reply: ReplyTo | No
         return refused(error)
     yield from group.adopt(records)
     answer = group.handle(request, reply, effects)
-    if effects.work:
-        return (yield from _finish_in_steps(active, answer, lambda: _begin_upgraded(active, group, records)))
-    _begin_upgraded(active, group, records)
+    while effects.work:
+        yield from effects.work.popleft()
+    if effects.records:
+        yield from _replace(active, group, records)
+        yield from group.restore_timers(effects)
     return answer
-
-
-def _begin_upgraded(active: ActiveGroup, group: ConsumerGroup, records: tuple[Record, ...]) -> None:
-    if active.effects.records:
-        group.restore_timers(active.effects)
-        _replace(active, group, records)
 
 
 def downgrade(active: ActiveGroup) -> bool:
@@ -102,20 +98,13 @@ def downgrade(active: ActiveGroup) -> bool:
     if not isinstance(group, ConsumerGroup) or group.successor is None:
         return False
     group.hand_over(effects)
-    effects.run(_begin_downgraded(active, group, group.successor), len(group.soft.members))
+    effects.run(_begin_downgraded(active, group.successor), len(group.soft.members))
     return True
 
 
-def _begin_downgraded(active: ActiveGroup, group: ConsumerGroup, successor: Successor) -> Steps[None]:
-    """Both groups have deadlines of the same names: those of the old one are cancelled first."""
+def _begin_downgraded(active: ActiveGroup, successor: Successor) -> Steps[None]:
     classic, effects = successor.group, active.effects
-    active.appends_before_change = active.in_flight.appends_sent
-    active.group = classic
-    cancelled = yield from _cancelled_in_steps(group)
-    active.cancelled_names = cancelled.keys()
-    for piece in pieces(cancelled.items()):
-        effects.alarms.update(piece)
-        yield
+    yield from _take_place(active, classic)
     for members in pieces(classic.members):
         for member in members:
             classic.renew_session(member, effects)
@@ -124,21 +113,28 @@ def _begin_downgraded(active: ActiveGroup, group: ConsumerGroup, successor: Succ
         classic.apply(Event.MEMBERS_LEFT, Cause(Reason.DOWNGRADED), effects)
 
 
-def _replace(active: ActiveGroup, group: Group, records: tuple[Record, ...]) -> None:
+def _replace(active: ActiveGroup, group: Group, records: tuple[Record, ...]) -> Steps[None]:
     """The records of the decision follow those that delete the old group, and ``records``."""
     effects, data = active.effects, active.data
     effects.records = (*data.kind.tombstones(active.group_id, data.value), *records, *effects.records)
-    _take_place(active, group)
+    return _take_place(active, group)
 
 
-def _take_place(active: ActiveGroup, group: Group) -> None:
-    """Put a group in the place of one of another kind, whose deadlines are cancelled."""
-    effects = active.effects
-    cancelled = run_steps(_cancelled_in_steps(active.group))
-    effects.alarms = cancelled | effects.alarms
-    active.cancelled_names = cancelled.keys()
+def _take_place(active: ActiveGroup, group: Group) -> Steps[None]:
+    """Put a group in the place of one of another kind, whose deadlines are cancelled.
+
+    Both have deadlines of the same names: those of the old group are cancelled before those of the new one are set.
+    """
+    old, effects = active.group, active.effects
     active.appends_before_change = active.in_flight.appends_sent
     active.group = group
+    own_alarms, effects.alarms = effects.alarms, {}
+    cancelled = yield from _cancelled_in_steps(old)
+    active.cancelled_names = cancelled.keys()
+    for piece in pieces(cancelled.items()):
+        effects.alarms.update(piece)
+        yield
+    effects.alarms.update(own_alarms)
 
 
 def _cancelled_in_steps(group: Group) -> Steps[dict[Any, int | None]]:

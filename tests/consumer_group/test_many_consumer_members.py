@@ -12,6 +12,7 @@ from consumer_group.migration_world import MigrationWorld
 from work_counter import WorkCounter
 
 from callboard.actors.assignors.consumer_protocol import Subscription, write_subscription
+from callboard.actors.assignors.server.base import AssignmentPending, GroupToAssign, TargetAssignment
 from callboard.actors.consumer_group.messages import ConsumerHeartbeat
 from callboard.actors.consumer_group.records import (
     ClassicMember,
@@ -26,6 +27,7 @@ from callboard.actors.consumer_group.records import (
     TargetEpochValue,
     TargetRecord,
 )
+from callboard.actors.coordinator.actor import DEFAULT_PORTS
 from callboard.actors.messages import GroupRequest, Protocol
 
 FEW, MANY = 400, 1_200
@@ -34,6 +36,15 @@ LINES_PER_MEMBER = 25
 
 LINES_PER_PARTITION = 3
 CLASSIC = ClassicMember(45_000, (("range", write_subscription(Subscription(("t",), None))),))
+
+
+class WorkingAssignor:
+    """One that never ends. Of a large group it works in a thread."""
+
+    name = "uniform"
+
+    def assign(self, _group: GroupToAssign) -> TargetAssignment:
+        raise AssignmentPending
 
 
 class LargeMixedGroup:
@@ -55,7 +66,8 @@ class LargeMixedGroup:
             )
         partition = MigrationWorld().directory.partitions.number_of(GROUP)
         log.durable = [(partition, record) for record in records]
-        self.world = MigrationWorld(log.groups(), log=log)
+        ports = DEFAULT_PORTS._replace(assignors={"uniform": WorkingAssignor()})
+        self.world = MigrationWorld(log.groups(), log=log, consumer_groups=ports)
 
     def longest_turn(self, request: GroupRequest) -> int:
         """The lines of the longest turn until the request is answered and all actors are idle."""
@@ -82,7 +94,14 @@ def last_consumer_leaves(_group: LargeMixedGroup) -> GroupRequest:
     return ConsumerHeartbeat(GROUP, "C", -1)
 
 
-@pytest.mark.parametrize("request_of", [all_classic_members_leave, last_consumer_leaves])
+def consumer_joins_the_classic_group(group: LargeMixedGroup) -> GroupRequest:
+    group.world.post(last_consumer_leaves(group))
+    return ConsumerHeartbeat(GROUP, "D", 0, rebalance_timeout_ms=60_000, topics=("t",), owned=())
+
+
+@pytest.mark.parametrize(
+    "request_of", [all_classic_members_leave, last_consumer_leaves, consumer_joins_the_classic_group]
+)
 def test_turns_do_not_grow_with_the_number_of_members(request_of: Callable[[LargeMixedGroup], GroupRequest]) -> None:
     few, many = LargeMixedGroup(FEW), LargeMixedGroup(MANY)
     growth = many.longest_turn(request_of(many)) - few.longest_turn(request_of(few))
