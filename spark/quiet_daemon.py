@@ -1,19 +1,33 @@
 """Spark's daemon of Python workers, without tracebacks when the session ends. Spark starts it in place of its own.
 
-When a session ends, the socket of each idle worker closes, and Spark's worker prints a traceback to the terminal. That
-is no error, so these workers exit silently.
+When a session ends, or after a minute, the socket of each idle worker closes, and Spark's worker prints a traceback to
+the terminal, unless a signal ends it first. That is no error, so these workers exit silently.
+
+Workers that plan queries always have Spark's own daemon. They load Callboard's data source, which changes them.
 """
 
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Callable
 
-from pyspark import daemon
+SPARKS_DAEMON = "pyspark.daemon"
 
 WorkerMain = Callable[[socket.socket, bool], int]
 
 DISCONNECTED_EXIT_CODE = 1  # the daemon does not restart a worker that returns this code
+
+
+def ignore_disconnect_of_planning_worker() -> None:
+    """In a worker of Spark's own daemon, exit silently from the next request on. In other processes do nothing.
+
+    The daemon's module is the main one. It calls its ``worker`` for each request.
+    """
+    main = sys.modules["__main__"]
+    name = getattr(getattr(main, "__spec__", None), "name", "")
+    if name == SPARKS_DAEMON and main.worker.__module__ != __name__:
+        setattr(main, "worker", ignore_disconnect(main.worker))  # noqa: B010 - to mypy a module has no such variable
 
 
 def ignore_disconnect(worker: WorkerMain) -> WorkerMain:
@@ -29,5 +43,7 @@ def ignore_disconnect(worker: WorkerMain) -> WorkerMain:
 
 
 if __name__ == "__main__":
+    from pyspark import daemon
+
     setattr(daemon, "worker", ignore_disconnect(daemon.worker))  # noqa: B010 - to mypy a function is not a variable
     daemon.manager()

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 import subprocess
 import sys
+import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from links import LINKS
@@ -79,3 +84,59 @@ def test_worker_after_disconnect_exits_silently(error: type[OSError]) -> None:
     with socket.socket() as sock:
         assert quiet_daemon.ignore_disconnect(worker)(sock, True) == quiet_daemon.DISCONNECTED_EXIT_CODE
         assert quiet_daemon.ignore_disconnect(lambda *_: 0)(sock, True) == 0
+
+
+PLANNING_WORKER = """
+def main(infile, outfile):
+    import callboard.spark.source
+    infile.read(1)  # a request, or the end of the session
+    outfile.write(b"answer")
+"""
+
+
+@pytest.fixture
+def planning_daemon(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Spark's own daemon, which starts workers with Callboard's data source."""
+    tmp_path.joinpath("pyspark_planning.py").write_text(PLANNING_WORKER)
+    path = os.pathsep.join([str(tmp_path), str(LINKS.parent), os.environ.get("PYTHONPATH", "")])
+    with tempfile.TemporaryDirectory() as sockets:  # a socket's path must be short
+        spark_settings = {"PYTHON_UNIX_DOMAIN_ENABLED": "true", "PYTHON_WORKER_FACTORY_SOCK_DIR": sockets}
+        spark_settings |= {"SPARK_REUSE_WORKER": "1", "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1"}
+        with subprocess.Popen(
+            [sys.executable, "-m", "pyspark.daemon", "pyspark_planning"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **spark_settings, "PYTHONPATH": path},
+        ) as daemon:
+            yield daemon
+
+
+def read_number(stream: Any) -> int:
+    return int(struct.unpack(">i", stream.read(4))[0])
+
+
+def wait_until_ended(pid: int) -> None:
+    deadline_s = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline_s:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.01)
+    raise TimeoutError(f"process {pid} still runs")
+
+
+def test_idle_worker_of_sparks_own_daemon_exits_silently(planning_daemon: subprocess.Popen[bytes]) -> None:
+    """Spark closes its connection after a minute, and before the signal at the end of a session."""
+    assert planning_daemon.stdin and planning_daemon.stdout and planning_daemon.stderr
+    address = planning_daemon.stdout.read(read_number(planning_daemon.stdout))
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(address)
+        with connection.makefile("rb") as answers:
+            pid = read_number(answers)
+            connection.sendall(b"1")
+            assert answers.read(6) == b"answer"
+    wait_until_ended(pid)
+    planning_daemon.stdin.close()
+    assert planning_daemon.stderr.read() == b""
