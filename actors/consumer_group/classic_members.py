@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from ..assignors.consumer_protocol import Subscription, subscription_in_steps
 from ..errors import NO_ERROR, CoordinatorError, ErrorCode
+from ..group.subscription import CONSUMER_PROTOCOL_TYPE
 from ..messages import Heartbeat, Joined, JoinGroup, Synced, SyncGroup
 from ..steps import Steps
 from .checks import check_size, known_member, known_static_member
-from .conversion import PROTOCOL_TYPE, encode_assignment, existing_partitions, may_downgrade, topic_names
+from .conversion import encode_assignment, existing_partitions, may_downgrade, topic_names
 from .heartbeat import current_after, target_after
 from .members import find_classic_member, sorted_topics
 from .plan import DecisionEnvironment, Downgrade, Plan
@@ -47,7 +48,7 @@ def _check_policy(state: GroupState, environment: DecisionEnvironment) -> None:
 
 def _check_protocols(state: GroupState, request: JoinGroup) -> None:
     """All members of the classic protocol need one in common, so that the group can become a classic one."""
-    is_supported = request.protocol_type == PROTOCOL_TYPE and any(
+    is_supported = request.protocol_type == CONSUMER_PROTOCOL_TYPE and any(
         state.offer_count(protocol.name) == state.classic_count for protocol in request.protocols
     )
     if not is_supported:
@@ -81,7 +82,7 @@ def _join(
         NO_ERROR,
         member_id=member_id,
         generation_id=epoch,
-        protocol_type=PROTOCOL_TYPE,
+        protocol_type=CONSUMER_PROTOCOL_TYPE,
         protocol_name=request.protocols[0].name,
     )
 
@@ -203,7 +204,7 @@ def _sender(state: GroupState, request: SyncGroup | Heartbeat) -> tuple[Member, 
 
 def _check_protocol(request: SyncGroup, classic: ClassicMember) -> None:
     """The name is the one of the reply to the member's JoinGroup."""
-    is_type_equal = request.protocol_type in (None, PROTOCOL_TYPE)
+    is_type_equal = request.protocol_type in (None, CONSUMER_PROTOCOL_TYPE)
     if not is_type_equal or request.protocol_name not in (None, classic.protocols[0][0]):
         raise CoordinatorError(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,

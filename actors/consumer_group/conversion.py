@@ -26,6 +26,7 @@ from ..group.classic import ClassicGroup
 from ..group.group_value import value_of
 from ..group.members import GroupMember
 from ..group.states import Event
+from ..group.subscription import CONSUMER_PROTOCOL_TYPE
 from ..messages import Protocol
 from ..ports import TopicsView
 from ..records import GroupRecord, GroupValue, Record
@@ -51,9 +52,6 @@ from .state import GroupState, Member
 from .subscriptions import subscribed_topics
 from .tombstones import tombstones
 
-PROTOCOL_TYPE = "consumer"
-"""The protocol type of classic groups of consumers."""
-
 _INT16 = struct.Struct(">h")
 
 # Upgrade -------------------------------------------------------------------------------------------------------------
@@ -63,7 +61,7 @@ def check_upgrade(group: ClassicGroup, settings: ConsumerSettings) -> None:
     """Raises CoordinatorError if the group must not become a consumer group."""
     if not settings.migration_policy.allows_upgrade:
         raise _refusal(group, "online upgrade is disabled")
-    if group.protocol_type != PROTOCOL_TYPE:
+    if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         raise _refusal(group, "the group does not use the consumer embedded protocol")
     if len(group.members) > settings.max_size:
         raise _refusal(group, "the group size exceeds the consumer group maximum size")
@@ -179,7 +177,7 @@ def downgrade_records(
         for member in piece:
             group.members.add(_downgraded(member))
         yield
-    group.protocol_type, group.generation = PROTOCOL_TYPE, downgrade.generation
+    group.protocol_type, group.generation = CONSUMER_PROTOCOL_TYPE, downgrade.generation
     group.leader_id = next(iter(group.members)).member_id
     group.protocol_name = yield from group.members.vote()
     owned: list[tuple[str, bytes]] = []

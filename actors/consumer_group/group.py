@@ -22,6 +22,7 @@ from ..group.environment import GroupEnvironment
 from ..group.events import DEAD_NAME, Cause, GroupEvent, Kind, Reason
 from ..group.kind import OffsetExpiry
 from ..group.requests import refuse
+from ..group.subscription import CONSUMER_PROTOCOL_TYPE
 from ..memory import MEMBER_BYTES
 from ..messages import (
     DeleteGroup,
@@ -110,7 +111,7 @@ class ConsumerGroup:
 
     @property
     def protocol_type(self) -> str:
-        return "consumer"
+        return CONSUMER_PROTOCOL_TYPE
 
     @property
     def content_bytes(self) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..group.environment import GroupEnvironment
+from ..group.subscription import CONSUMER_PROTOCOL_TYPE
 from ..records import Record
 from .group import ConsumerGroup
 from .records import CONSUMER, GroupEpochValue, RegexValue, TargetEpochValue
@@ -31,7 +32,7 @@ class ConsumerKind:
         return bool(value.members)
 
     def protocol_type(self, _value: GroupState) -> str:
-        return "consumer"
+        return CONSUMER_PROTOCOL_TYPE
 
     def offsets_age_from_ms(self, _value: GroupState) -> int:
         """Offsets age from their commits, in every state."""

@@ -11,7 +11,7 @@ from ..messages import Described, DescribedMember, DescribeGroup, Heartbeat, Off
 from ..steps import SHORT_WORK_ITEMS, Steps, pieces, run_steps
 from .core import GroupCore
 from .effects import Effects
-from .subscription import CONSUMER
+from .subscription import CONSUMER_PROTOCOL_TYPE
 
 
 def renew_session(
@@ -40,7 +40,7 @@ def accept_of_consumers(
     group: GroupCore, _request: OffsetDelete, _reply: ReplyTo | None, _effects: Effects
 ) -> ErrorCode:
     """With members, offsets may be deleted only if the subscriptions can be parsed."""
-    return NO_ERROR if group.protocol_type == CONSUMER else ErrorCode.NON_EMPTY_GROUP
+    return NO_ERROR if group.protocol_type == CONSUMER_PROTOCOL_TYPE else ErrorCode.NON_EMPTY_GROUP
 
 
 def describe(group: GroupCore, _request: DescribeGroup, _reply: ReplyTo | None, _effects: Effects) -> object:

@@ -28,7 +28,7 @@ from .phases import SyncPhase
 from .replies import refuse_parked
 from .states import Event
 from .static_members import complete_replacement, revert_replacement
-from .subscription import CONSUMER, EveryTopic
+from .subscription import CONSUMER_PROTOCOL_TYPE, EveryTopic
 from .syncing import complete_assignment, revert_assignment
 
 
@@ -117,7 +117,7 @@ class ClassicGroup(GroupCore):
         topics = yield from self.subscriptions.topics()
         if topics is not None:
             return topics
-        return EveryTopic() if self.protocol_type == CONSUMER else ()
+        return EveryTopic() if self.protocol_type == CONSUMER_PROTOCOL_TYPE else ()
 
     def offset_expiry(self) -> Steps[OffsetExpiry | None]:
         """In an Empty group and a simple one, and in a Stable consumer group for topics without subscribers."""
@@ -125,7 +125,7 @@ class ClassicGroup(GroupCore):
         if not self.protocol_type or is_empty:
             since_ms = self.machine.since_ms if self.protocol_type else -1
             return OffsetExpiry(since_ms, topics or frozenset())
-        if not self.state.is_stable or self.protocol_type != CONSUMER or topics is None:
+        if not self.state.is_stable or self.protocol_type != CONSUMER_PROTOCOL_TYPE or topics is None:
             return None
         return OffsetExpiry(-1, topics)
 

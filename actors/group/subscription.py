@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from ..steps import ITEMS_PER_STEP, NAMES_PER_STEP, Steps, pieces, run_steps
 from .members import GroupMember
 
-CONSUMER = "consumer"
+CONSUMER_PROTOCOL_TYPE = "consumer"
 """The protocol type whose subscriptions can be parsed; those of Kafka Connect and Schema Registry cannot."""
 
 _INT16 = struct.Struct(">h")
@@ -89,7 +89,7 @@ class Subscriptions:
     def store(self, protocol_type: str | None, protocol: str | None, members: Iterable[GroupMember]) -> Steps[None]:
         """Store the subscriptions of the members for a protocol. Only those of consumers can be parsed."""
         self._encoded = self._topics = None
-        if protocol_type == CONSUMER:
+        if protocol_type == CONSUMER_PROTOCOL_TYPE:
             encoded: list[bytes] = []
             for piece in pieces(members):
                 encoded += [member.metadata(protocol) for member in piece]

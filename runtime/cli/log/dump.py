@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ....actors.assignors.assignment import read_assignment
-from ....actors.group.subscription import CONSUMER, subscribed_topics
+from ....actors.group.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from ....actors.records import (
     GroupRecord,
     GroupStateRecord,
@@ -120,7 +120,7 @@ def _group_fields(record: GroupRecord) -> dict[str, Any]:
 def _member_fields(member: MemberValue, group: GroupValue) -> dict[str, Any]:
     fields = member._asdict()
     assigned = topics = None
-    if group.protocol_type == CONSUMER:
+    if group.protocol_type == CONSUMER_PROTOCOL_TYPE:
         topics, assigned = subscribed_topics([member.subscription]), read_assignment(member.assignment)
     fields["subscription"] = _base64(member.subscription) if topics is None else sorted(topics)
     fields["assignment"] = (
