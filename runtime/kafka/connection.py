@@ -204,7 +204,7 @@ class Connection(asyncio.Protocol):
             if requests.queue and not requests.calls:
                 self._handle_queued()  # an earlier request waits only for its iteration
             if self.phase.takes_requests:  # otherwise that one was bad too
-                self.reject(error)
+                self.reject(error, drops_queued=False)
 
     def _count_unread(self) -> None:
         """Report the bytes of requests that are not handled, unless they are few."""
@@ -413,8 +413,11 @@ class Connection(asyncio.Protocol):
 
     # Closing ---------------------------------------------------------------------------------------------------------
 
-    def reject(self, error: BadRequest) -> None:
-        """Close the connection after the responses to earlier requests, as in Kafka."""
+    def reject(self, error: BadRequest, *, drops_queued: bool = True) -> None:
+        """Close the connection after the responses to earlier requests, as in Kafka.
+
+        ``drops_queued``: the queued requests are later ones.
+        """
         reports, interceptor = self.services.over_limit, self.services.interceptor
         if isinstance(error, OverLimit):
             reports.report(self, error.limit, error.request, f"{error.reason}; the connection is closed")
@@ -425,7 +428,9 @@ class Connection(asyncio.Protocol):
             log.warning("connection from %s closed: %s (client id '%s', logged once)", self.peer, error, client_id)
         if interceptor is not None:
             interceptor.refused(self, str(error))
-        self._drop_requests()
+        if drops_queued:
+            self.requests.drop_queued()
+        self._drop_unsplit()
         self._holds.remove(Hold.TOO_MANY_REQUESTS)
         self._advance(Event.BAD_REQUEST)
 
@@ -469,6 +474,9 @@ class Connection(asyncio.Protocol):
     def _drop_requests(self) -> None:
         """Forget the requests that are not handled yet."""
         self.requests.drop_queued()
+        self._drop_unsplit()
+
+    def _drop_unsplit(self) -> None:
         self.splitter.drop()
         if Hold.BEHIND in self._holds.reasons:
             self._holds.remove(Hold.BEHIND)

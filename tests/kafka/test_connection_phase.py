@@ -120,7 +120,7 @@ async def test_connection_above_limit_is_closed(tmp_path: Path) -> None:
 
 
 @async_test
-async def test_draining_connection_answers_pending_request_then_closes(tmp_path: Path) -> None:
+async def test_draining_connection_answers_earlier_requests_then_closes(tmp_path: Path) -> None:
     """Bytes after a bad request are dropped, and the socket is still read."""
     async with running_node(tmp_path) as harness:
         client = await parked_join(harness)
@@ -130,10 +130,10 @@ async def test_draining_connection_answers_pending_request_then_closes(tmp_path:
         assert (client.is_closed, client.is_paused) == (False, False)
         [call] = client.connection.requests.calls
         call.respond_with_bytes(b"")
-        await client.answered(1)
+        await client.answered(2)
         assert phase_of(client) is Phase.CLOSING
         assert client.is_closed
-        assert correlation_ids(client) == [1]
+        assert correlation_ids(client) == [1, 2]
         client.close()
 
 

@@ -112,6 +112,20 @@ async def test_requests_behind_turn_are_handled_after_client_has_disconnected(tm
         assert len(handled.client_ids) == 100
 
 
+@pytest.mark.parametrize(
+    "bad", [b"\xff\xff\xff\xfb" + bytes(10), b"\x7f\xff\xff\xff" + bytes(10), b"\0\0\0\x0a\x7f\xff" + bytes(8)]
+)
+@async_test
+async def test_requests_that_wait_are_answered_before_bad_request_closes_connection(tmp_path: Path, bad: bytes) -> None:
+    """They wait for an earlier one, as in Kafka, where the connection is not read meanwhile."""
+    async with running_node(tmp_path) as harness:
+        client, beat = await member_of(harness, "g")
+        client.feed(frame("list_groups", 0) + beat + frame("api_versions", 0) + beat + bad + beat)
+        while not client.is_closed:
+            await asyncio.sleep(0)
+        assert len(client.answers()) == 4
+
+
 @async_test
 async def test_requests_behind_turn_are_dropped_after_bad_request(tmp_path: Path) -> None:
     async with running_node(tmp_path) as harness:
