@@ -49,7 +49,7 @@ class FileOfRows(NamedTuple):
 
 
 class TableUrl:
-    """Where a table is. Raises StartError for a URL that neither pyarrow nor fsspec can open.
+    """Where a table is. Raises StartError for a URL that neither pyarrow nor fsspec can open, or that names nothing.
 
     ``shown``: the URL without a password.
     """
@@ -61,6 +61,10 @@ class TableUrl:
             raise StartError(str(error)) from None
         self.url = url
         self.shown = without_password(url)
+        if not inside.strip("/"):
+            raise StartError(
+                f"{self.shown}: found no name of a bucket or folder, expected one, as in s3://bucket/table"
+            )
         self.path = Path(inside)
         self.disk = RemoteDisk(self.filesystem)
         self._creator: Create | None = None

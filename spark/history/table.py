@@ -321,8 +321,8 @@ def refuse_url(path: str | Path) -> None:
     """Raise StartError for a URL, also one that was made a Path."""
     if _URL.match(str(path)):
         raise StartError(
-            f"{path}: found a URL, expected a folder; give a URL as a string (not a Path) to callboard.spark.history's"
-            " functions, or to its open_table"
+            f"{path}: found a URL, expected a folder, or a URL with two slashes, as in s3://bucket/table; in Python,"
+            " give it as a string to open_table or the functions of callboard.spark.history: a Path removes a slash"
         )
 
 

@@ -124,8 +124,15 @@ def test_url_that_was_made_a_path_is_refused(spark: SparkSession, tmp_path: Path
     """It has lost a slash."""
     written, url = WrittenLog(tmp_path / "data", 1), Path("s3://bucket/table")
     for write in (lambda: keep(spark, written.data, url), lambda: merge(spark, url), lambda: open_table(url)):
-        with pytest.raises(StartError, match="found a URL, expected a folder; give a URL as a string"):
+        with pytest.raises(StartError, match=r"found a URL, expected a folder, .* in Python, give it as a string"):
             write()
+
+
+@pytest.mark.parametrize("url", ["s3://", "file:///", "memory://"])
+def test_url_without_a_name_is_refused(url: str) -> None:
+    """Else the first folder of a table would be its bucket."""
+    with pytest.raises(StartError, match=f"^{url}: found no name of a bucket or folder"):
+        open_table(url)
 
 
 def test_errors_show_no_password() -> None:
