@@ -201,6 +201,9 @@ def test_commit_repeated_by_the_network_is_recognized(url: str, monkeypatch: pyt
     monkeypatch.setattr(table.location, "create", create_twice)
     table.commit(HistoryProgress(1, {0: 7}, 0, 0), [])
     assert open_table(url).progress().taken_to == {0: 7}
+    monkeypatch.undo()
+    with pytest.raises(StartError, match="another process has written to it"):
+        table.commit(HistoryProgress(1, {0: 7}, 0, 0), [])  # of another run
 
 
 def test_commit_without_effect_is_that_of_another_process(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,14 +294,15 @@ def test_copy_of_a_folder_is_only_read_and_a_table_of_files_is_no_folder(tmp_pat
 
 
 class SyncedNames:
-    """The files and folders that are synced, by their paths."""
+    """The paths of files and folders that are synced, and of what is in these folders at that time."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.paths: set[str] = set()
         sync = os.fsync
 
         def note(fd: int) -> None:
-            self.paths.add(os.readlink(f"/proc/self/fd/{fd}"))
+            path = Path(os.readlink(f"/proc/self/fd/{fd}"))
+            self.paths |= {str(path), *(map(str, path.iterdir()) if path.is_dir() else ())}
             sync(fd)
 
         patch.setattr(os, "fsync", note)
@@ -317,7 +321,7 @@ def test_rows_and_commits_in_a_folder_are_durable(tmp_path: Path, monkeypatch: p
     assert {str(path) for path in ((root / writer.path), *(root / writer.path).parents[:3])} <= synced.paths
     synced.paths.clear()
     table.commit(HistoryProgress(1, {0: 2}, 0, 0, files=(writer.path,)), [])
-    assert str(root / "_callboard" / "commits") in synced.paths
+    assert str(root / "_callboard" / "commits" / f"{1:020d}.json") in synced.paths
     [draft] = [path for path in synced.paths if "/.00000000000000000001.json." in path]
     assert not Path(draft).exists()
 

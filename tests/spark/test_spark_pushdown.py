@@ -111,6 +111,8 @@ def test_filter_by_log_offset_reads_only_segments_with_these(log: Path, everythi
         ([EqualTo(("log_offset",), 100)], range(100, 101)),
         ([In(("log_offset",), (100, 103))], range(100, 104)),
     ]
+    last = max(row["log_offset"] for row in everything.rows)
+    ranges.append(([GreaterThan(("log_offset",), last - 20)], range(last - 19, last + 1)))
     for filters, offsets in ranges:
         found = ReadResult(log, *filters)
         assert found.rows == [row for row in everything.rows if row["log_offset"] in offsets] != []

@@ -19,7 +19,7 @@ from callboard.runtime.disk.threads import InlineThreads
 from callboard.runtime.log.compaction.swap import CompactionSettings, compact
 from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.format.errors import DamagedBatch
-from callboard.runtime.log.manifest import newest_manifest, segments_folder
+from callboard.runtime.log.manifest import log_files, newest_manifest, segments_folder
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.partition import folder_name
 from callboard.spark import sent_files
@@ -79,12 +79,19 @@ def test_manifest_that_changes_while_it_is_copied_is_read_again(data: Path, monk
 
     def compact_once(disk: Disk, path: Path, start: int = 0) -> SentFile | None:
         if folder in path.parents and next(compactions, None) is not None:
+            before = {file.path for file in log_files(Disk(), folder).files}
             assert compact(Disk(), folder, CompactionSettings(5, "test", -1.0)) is not None
+            for replaced in before - {file.path for file in log_files(Disk(), folder).files}:
+                replaced.unlink()
         return read(disk, path, start)
 
-    expected = {row["log_offset"] for row in rows(data, mode="live")}
+    moved, all_rows = data.with_name("moved"), len(rows(data))
     monkeypatch.setattr(sent_files, "_read_if_there", compact_once)
-    assert {row["log_offset"] for row in rows(data, data.with_name("moved"), mode="live", files="driver")} == expected
+    sent, compacted = (
+        sorted((row["log_partition"], row["log_offset"]) for row in each)
+        for each in (rows(data, moved, files="driver"), rows(moved))
+    )
+    assert sent == compacted and len(sent) < all_rows
 
 
 def test_log_that_is_too_large_to_send_is_refused(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
