@@ -148,7 +148,7 @@ def _merge_slice(url: str, day: str, log_partition: int, paths: Sequence[str]) -
 
 
 def write_snapshot(table: FilesTable, rows: DataFrame) -> tuple[tuple[str, ...], int]:
-    """Write the rows of a snapshot. Returns the file, or none for no rows, and their number."""
+    """Write the rows of a snapshot. Returns their file, and their number."""
     url = table.location.url
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -150,15 +150,6 @@ def test_history_in_a_bucket(
     assert f":{SECRET}@" not in mark.table
 
 
-def test_snapshot_at_a_url_of_deleted_offsets_has_no_records(spark: SparkSession, tmp_path: Path) -> None:
-    log, url = WrittenLog(tmp_path / "data", 1, segment_bytes=1), (tmp_path / "table").as_uri()
-    log.write(*((START_MS, [Entry(0, (commit("g", "t", 0, offset),))]) for offset in (1, None, None)))
-    assert keep(spark, log.data, url).records == 2
-    snapshot = take_snapshot(spark, url, clock_ms=lambda: LATER_MS, records_min=1)
-    assert snapshot and snapshot.records == 0
-    assert as_of(spark, url, START_MS + 5 * DAY_MS).collect() == []
-
-
 def _kill(*_arguments: object) -> None:
     raise KilledRun
 
