@@ -129,7 +129,8 @@ class Slices:
         began_ns = now_ns = self._clock_ns()
         while now_ns - began_ns < SLICE_NS and (job := self._next()) is not None:
             if not self._advance(job, began_ns + SLICE_NS):
-                (self._active if len(self._active) < self._jobs_max else self._waiting).append(job)
+                has_turns = len(self._active) < self._jobs_max or isinstance(job, ReleaseJob)  # which frees memory
+                (self._active if has_turns else self._waiting).append(job)
             now_ns = self._clock_ns()
         self._is_busy = bool(self) or now_ns - began_ns > SHORT_NS
         if self._is_busy:

@@ -15,7 +15,7 @@ from work_counter import _no_garbage_collection, _one_step_a_turn, endless_clock
 
 from callboard.actors.steps import Steps
 from callboard.runtime.kafka.framing import BadRequest
-from callboard.runtime.kafka.release import OBJECTS_PER_STEP, release_collections, release_request
+from callboard.runtime.kafka.release import OBJECTS_PER_STEP, ReleaseJob, release_collections, release_request
 from callboard.runtime.kafka.slices import Slices
 from callboard.runtime.kafka.time_budget import TimeBudget
 from callboard.runtime.node.environment import Environment, WorkClocks
@@ -215,3 +215,28 @@ async def test_request_of_client_that_is_gone_is_freed_in_several_turns_of_the_l
                 await asyncio.sleep(0)
                 most, blocks = max(most, blocks - sys.getallocatedblocks()), sys.getallocatedblocks()
             assert most < 2 * ITEMS, f"the client has disconnected after {turns} of {turns_all} turns"
+
+
+def test_memory_is_freed_before_other_work_continues() -> None:
+    """Else what is freed would wait, in memory, behind all requests that take more of it."""
+    turns: list[Callable[[], None]] = []
+    slices = Slices(turns.append, endless_clock(), 1, TimeBudget(turns.append, lambda: 0))
+    order: list[str] = []
+
+    def work(name: str) -> Steps[None]:
+        for _ in range(5):
+            yield
+        order.append(name)
+
+    for name in ("first", "second"):
+        slices.run_later(job_of(work(name)))
+    slices.run_later(ReleaseJob(work("release")))
+    while turns:
+        turns.pop(0)()
+    assert order.index("release") < order.index("second")
+
+
+def job_of(steps: Steps[None]) -> EndingJob:
+    job = EndingJob([])
+    job.steps = steps
+    return job
