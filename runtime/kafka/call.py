@@ -223,9 +223,16 @@ class Call:
 
 
 class LargeCall(Call):
-    """A request that was decoded in steps. When it is answered, its items are freed in steps, too."""
+    """A request that was decoded in steps. When it is answered, its items are freed in steps, too.
 
-    __slots__ = ()
+    ``items``: their number, when they are decoded.
+    """
+
+    __slots__ = ("items",)
+
+    def __init__(self, connection: ResponseChannel, schema: Schema, correlation_id: int, request: Any) -> None:
+        super().__init__(connection, schema, correlation_id, request)
+        self.items = 0
 
     def respond_with_bytes(self, body: bytes | SharedBytes) -> None:
         is_first = self.payload is None
@@ -241,6 +248,7 @@ class LargeCall(Call):
 
     def release(self) -> None:
         """Free the request in steps. The call keeps it: after an answer at the deadline its handler may go on."""
+        self.services.slices.batches.forget(self)
         self.services.slices.run_later(ReleaseJob(release_request(self.request, self._message)))
 
 

@@ -11,6 +11,7 @@ from ...actors.steps import Steps
 from .api import Route
 from .call import Call, LargeCall, ResponseChannel
 from .codec.codes import kafka_error
+from .codec.stepped_reading import ItemCount
 from .error_response import encode_whole_error
 from .framing import BadRequest, OverLimit
 from .interceptor import Interceptor
@@ -93,13 +94,17 @@ def handle_large(
     call = LargeCall(connection, route.schema, correlation_id, None)
     connection.requests.calls.append(call)
     items_max: int = getattr(connection.services.settings, route.limit)
-    decoding = decode_in_steps(route, data, body_start, end, items_max)
-    run_in_slices(connection, route, call, _decode_and_handle(connection, route, call, decoding))
+    count = ItemCount(items_max)
+    decoding = decode_in_steps(route, data, body_start, end, count)
+    run_in_slices(connection, route, call, _decode_and_handle(connection, route, call, decoding, count))
 
 
-def _decode_and_handle(connection: RequestSource, route: Route, call: Call, decoding: Steps[Any]) -> Steps[None]:
+def _decode_and_handle(
+    connection: RequestSource, route: Route, call: LargeCall, decoding: Steps[Any], count: ItemCount
+) -> Steps[None]:
     try:
         call.request = yield from decoding
+        call.items = count.read
     except OverLimit as error:
         if not _has_answered(connection, call, error):
             raise

@@ -57,13 +57,13 @@ def decode_request(route: Route, data: bytes, start: int, end: int) -> Any:
     return request
 
 
-def decode_in_steps(route: Route, data: bytes, start: int, end: int, items_max: int) -> Steps[Any]:
+def decode_in_steps(route: Route, data: bytes, start: int, end: int, count: ItemCount) -> Steps[Any]:
     """Like ``decode_request``, for a large one. Raises OverLimit, before the items are read, if they are too many."""
     schema = route.schema
     try:
         if schema.flexible:
             start = skip_tagged_fields(data, start)
-        request, position = yield from schema.read_in_steps(data, start, ItemCount(items_max))
+        request, position = yield from schema.read_in_steps(data, start, count)
     except TooManyItems as error:
         raise OverLimit(route.limit, schema_name(schema), str(error)) from error
     except (KeyError, ValueError, IndexError, OverflowError, schema.decode_error) as error:

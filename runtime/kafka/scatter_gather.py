@@ -13,7 +13,8 @@ from ...actors.messages import GroupRequest
 from ...actors.steps import Steps, run_steps
 from ...actors.transactions.messages import TransactionRequest
 from ..common.shared_bytes import SharedBytes
-from .call import Body, Call
+from .batch_gate import ITEMS_WAITING_MAX
+from .call import Body, Call, LargeCall
 
 Message = GroupRequest | TransactionRequest
 
@@ -85,6 +86,8 @@ class ScatterGather:
 
     def send_next_batch(self) -> None:
         """Send the next batch: a small one now, a larger one in slices when it may be in flight."""
+        if not self._sent_count and not self._is_admitted():
+            return
         batch = self._batch = list(self._take_batch())
         self._missing_replies = len(batch)
         self._sent_count += len(batch)
@@ -96,6 +99,18 @@ class ScatterGather:
         else:
             slices = self._call.services.slices
             slices.batches.enter(lambda: slices.run_later(SendingJob(self, self._send())))
+
+    def _is_admitted(self) -> bool:
+        """Close the connection if too many large requests wait for their batches: an answer is as long as a request."""
+        call = self._call
+        if not isinstance(call, LargeCall) or call.services.slices.batches.admit(call, call.items):
+            return True
+        too_many = f"its {call.items} items and those of the requests that wait are more than {ITEMS_WAITING_MAX}"
+        reason = f"{too_many}; the connection is closed"
+        call.services.over_limit.name_refused(call.connection, f"a request ({call.schema.name})", reason)
+        call.connection.close()
+        call.respond_with_nothing()
+        return False
 
     def _send(self) -> Steps[None]:
         for index, message in enumerate(self._batch, 1):

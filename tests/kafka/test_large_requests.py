@@ -26,6 +26,7 @@ from peers.wire import decode
 from request_helpers import API_VERSIONS
 
 from callboard.actors.errors import ErrorCode
+from callboard.runtime.kafka import batch_gate
 from callboard.runtime.kafka.api import APIS
 from callboard.runtime.kafka.call import Call
 from callboard.runtime.kafka.codec.codes import kafka_error
@@ -238,3 +239,27 @@ async def _follower(harness: NodeHarness) -> Member:
     joined = [await client.receive("join_group", 3) for client in clients]
     [member_id] = [each["member_id"] for each in joined if each["member_id"] != each["leader"]]
     return Member(member_id, joined[0]["generation_id"])
+
+
+@async_test
+async def test_large_requests_that_wait_for_their_groups_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They are decoded much faster than groups are looked up."""
+    monkeypatch.setattr(batch_gate, "ITEMS_WAITING_MAX", 7_000)
+    names = [f"group-{number}" for number in range(3_000)]
+    async with running_node(tmp_path) as harness:
+        clients = [MemoryClient(harness.node) for _ in range(4)]
+        for client in clients:
+            client.feed(frame("delete_groups", 2, groups_names=names))
+        while not all(client.is_closed or client.transport.written for client in clients):
+            await asyncio.sleep(0)
+        served = [client for client in clients if not client.is_closed]
+        assert len(served) == 2
+        for client in served:
+            [answer] = await client.answered(1)
+            assert len(decode("delete_groups", 2, answer)["results"]) == 3_000
+        assert harness.node.services.slices.batches.items_waiting == 0
+        served[0].feed(frame("delete_groups", 2, groups_names=names))
+        assert len(await served[0].answered(2)) == 2
+    assert sum("is refused: its 3000 items" in record.getMessage() for record in caplog.records) == 1
