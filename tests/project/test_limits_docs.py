@@ -8,6 +8,7 @@ from doc_pages import DOCS, dead_links
 
 from callboard.actors.group.members import SIZE_MAX
 from callboard.runtime.kafka.api.fetch import MAX_BYTES
+from callboard.runtime.kafka.batch_gate import ITEMS_WAITING_MAX
 from callboard.runtime.kafka.over_limit import CLIENTS_MAX, CONNECTIONS, LIMITS
 from callboard.runtime.kafka.pending_requests import (
     MAX_BYTES_OPEN,
@@ -30,6 +31,7 @@ CONSTANTS = {
     "MAX_BYTES_WAITING": MAX_BYTES_WAITING,
     "MAX_CALLS_OPEN": MAX_CALLS_OPEN,
     "MAX_BYTES_OPEN": MAX_BYTES_OPEN,
+    "ITEMS_WAITING_MAX": ITEMS_WAITING_MAX,
     "BUDGET_NS": BUDGET_NS,
     "TINY_BYTES": TINY_BYTES,
     "MAX_BYTES": MAX_BYTES,
