@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from callboard.runtime.kafka.authorizer import Action, RequestContext
-from callboard.runtime.kafka.checks import Operation, ResourceType
+from callboard.runtime.security.resources import Operation, ResourceType
 
 
 class Rule(NamedTuple):

@@ -38,6 +38,8 @@ PACKAGES: dict[str, Package] = {
     "runtime/settings": Package(
         ("runtime/settings",), ("actors/errors.py", "actors/text.py", "runtime/common", "runtime/disk")
     ),
+    # Access control lists: pure.
+    "runtime/security": Package(("runtime/security",)),
     "runtime/log": Package(("runtime/log",), ("actors", "actors/steps.py", "runtime/common", "runtime/disk")),
     "runtime/log/compaction": Package(
         ("runtime/log/compaction",), ("runtime/common", "runtime/disk", "runtime/engine/clock.py", "runtime/log")
@@ -54,7 +56,7 @@ PACKAGES: dict[str, Package] = {
         ("runtime/kafka",),
         (
             *(*ACTORS, "runtime/common", "runtime/engine", "runtime/kafka/codec", "runtime/log", "runtime/settings"),
-            "runtime/topics",
+            *("runtime/security", "runtime/topics"),
         ),
     ),
     "runtime/client": Package(

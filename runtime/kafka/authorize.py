@@ -7,10 +7,11 @@ from typing import Final, NamedTuple
 
 from ...actors.errors import ErrorCode
 from ...actors.steps import Steps, pieces, run_steps
+from ..security.resources import CLUSTER_NAME, Operation, ResourceType
 from .api import find_row
 from .authorizer import Action, Authorizer, RequestContext
 from .call import Call
-from .checks import CLUSTER_NAME, Check, Operation, ResourceType
+from .checks import Check
 
 CLUSTER: Final = (CLUSTER_NAME,)
 """The items of a check of the cluster."""

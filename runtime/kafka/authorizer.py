@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from .checks import Operation, ResourceType
+from ..security.resources import Operation, ResourceType
 from .principal import Principal
 
 

@@ -22,7 +22,7 @@ from harness import (
     versions,
 )
 
-from callboard.runtime.kafka.checks import Operation, ResourceType
+from callboard.runtime.security.resources import Operation, ResourceType
 
 AT_ONCE: dict[str, Any] = {"group_consumer_assignment_interval_ms": 0}
 UNKNOWN_OPERATIONS = -(1 << 31)

@@ -12,7 +12,7 @@ from authorizers import DenyingAuthorizer, Rule
 from consumer_requests import beat, join
 from harness import Client, async_test, running_node, versions
 
-from callboard.runtime.kafka.checks import Operation, ResourceType
+from callboard.runtime.security.resources import Operation, ResourceType
 
 GROUP, TOPIC, BROKER, LOGGER, METRICS = 32, 2, 4, 8, 16
 SET, DELETE, APPEND, SUBTRACT = range(4)

@@ -27,8 +27,9 @@ from harness import (
 from callboard.runtime.kafka.api import APIS, Routes, find_row, heartbeat, offset_commit
 from callboard.runtime.kafka.authorize import authorize
 from callboard.runtime.kafka.authorizer import AllowAll
-from callboard.runtime.kafka.checks import READ_TOPIC, Operation, ResourceType
+from callboard.runtime.kafka.checks import READ_TOPIC
 from callboard.runtime.kafka.principal import ANONYMOUS
+from callboard.runtime.security.resources import Operation, ResourceType
 
 CLUSTER, GROUP, TOPIC, TRANSACTIONAL_ID = (
     ResourceType.CLUSTER,

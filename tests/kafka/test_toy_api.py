@@ -11,7 +11,8 @@ from harness import Client, async_test, running_node
 
 from callboard.runtime.kafka import api
 from callboard.runtime.kafka.api import Api
-from callboard.runtime.kafka.checks import DESCRIBE_TOPIC, Operation, ResourceType
+from callboard.runtime.kafka.checks import DESCRIBE_TOPIC
+from callboard.runtime.security.resources import Operation, ResourceType
 
 FILE = Path(__file__).parent / "toy_apis" / "offset_for_leader_epoch.py"
 ROW = Api(23, "offset_for_leader_epoch", 2, 4, items=(DESCRIBE_TOPIC,))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ....actors.errors import ErrorCode
+from ...security.resources import CLUSTER_NAME, ResourceType
 from ..authorize import authorize, authorized_operations
 from ..call import Call
-from ..checks import CLUSTER_NAME, DESCRIBE_CLUSTER, ResourceType
+from ..checks import DESCRIBE_CLUSTER
 from ..cluster_view import NO_NODE
 from ..codec.codes import NO_THROTTLE, kafka_error
 

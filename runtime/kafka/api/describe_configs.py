@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.steps import Steps, pieces
+from ...security.resources import CLUSTER_NAME
 from ...settings.dynamic import ConfigSource, ConfigType, Synonym, config_type_of
 from ...settings.group_configs import GROUP_SETTINGS, GroupSetting
 from ...settings.group_configs import Overrides as GroupOverrides
@@ -24,7 +25,6 @@ from ...topics.settings import INTERNAL_TOPIC_SETTINGS, TOPIC_SETTINGS, TopicSet
 from ..authorize import CLUSTER, Verdicts, authorize_in_steps
 from ..call import Call
 from ..checks import (
-    CLUSTER_NAME,
     DESCRIBE_BROKER_CONFIGS,
     DESCRIBE_GROUP_CONFIGS,
     DESCRIBE_TOPIC_CONFIGS,

@@ -14,12 +14,13 @@ from uuid import UUID
 from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.steps import Steps, pieces
 from ...common.shared_bytes import SharedBytes
+from ...security.resources import ResourceType
 from ...topics.names import check_name, is_internal
 from ...topics.store import NewTopic
 from ...topics.topic import Topic
 from ..authorize import Verdicts, authorize_in_steps, authorized_operations
 from ..call import Call
-from ..checks import CREATE_TOPIC, DESCRIBE_TOPIC, LISTED_TOPIC, ResourceType
+from ..checks import CREATE_TOPIC, DESCRIBE_TOPIC, LISTED_TOPIC
 from ..cluster_view import NO_NODE, Leader
 from ..codec.codes import NO_THROTTLE, kafka_error
 from ..codec.step_writer import write_in_steps
