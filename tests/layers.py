@@ -38,8 +38,8 @@ PACKAGES: dict[str, Package] = {
     "runtime/settings": Package(
         ("runtime/settings",), ("actors/errors.py", "actors/text.py", "runtime/common", "runtime/disk")
     ),
-    # Access control lists: pure.
-    "runtime/security": Package(("runtime/security",)),
+    # The stored users, ACLs and quotas, and the rules of authentication and authorization. Independent of connections.
+    "runtime/security": Package(("runtime/security",), ("runtime/common", "runtime/disk")),
     "runtime/log": Package(("runtime/log",), ("actors", "actors/steps.py", "runtime/common", "runtime/disk")),
     "runtime/log/compaction": Package(
         ("runtime/log/compaction",), ("runtime/common", "runtime/disk", "runtime/engine/clock.py", "runtime/log")
@@ -72,7 +72,7 @@ PACKAGES: dict[str, Package] = {
             *("actors", "actors/callboard_error.py", "actors/steps.py", "runtime/common", "runtime/disk"),
             *("runtime/client", "runtime/engine/clock.py", "runtime/kafka/cluster_view.py"),
             *("runtime/kafka/peer_gate.py", "runtime/loading", "runtime/log", "runtime/settings"),
-            "runtime/topics",
+            *("runtime/security", "runtime/topics"),
         ),
     ),
     "runtime/cluster/engines": Package(
@@ -89,7 +89,7 @@ PACKAGES: dict[str, Package] = {
         ("runtime/node",),
         (
             *(*ACTORS, "runtime/common", "runtime/disk", "runtime/engine", "runtime/kafka", "runtime/loading"),
-            *("runtime/log", "runtime/log/compaction", "runtime/settings", "runtime/topics"),
+            *("runtime/log", "runtime/log/compaction", "runtime/security", "runtime/settings", "runtime/topics"),
         ),
     ),
     "runtime/member": Package(
@@ -119,8 +119,8 @@ PACKAGES: dict[str, Package] = {
         ("runtime/cli",),
         (
             *(*ACTORS, "runtime/client", "runtime/common", "runtime/disk", "runtime/engine", "runtime/front"),
-            *("runtime/log", "runtime/log/compaction", "runtime/node", "runtime/settings", "runtime/topics"),
-            *("runtime/cluster", "runtime/cluster/compaction", "runtime/cluster/engines"),
+            *("runtime/log", "runtime/log/compaction", "runtime/node", "runtime/security", "runtime/settings"),
+            *("runtime/topics", "runtime/cluster", "runtime/cluster/compaction", "runtime/cluster/engines"),
             "runtime/embed/cluster_environment.py",
         ),
     ),

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from ...actors.ports import Random
 from ..log.partition_counts import PartitionCounts
+from ..security.store import SecurityStore
 from ..settings.address import Address
 from ..settings.dynamic import DynamicSettings
 from ..settings.listeners import PLAINTEXT
@@ -110,6 +111,11 @@ class ClusterConnection:
         self.ownership.add_listener(self._twins)
         self.log.begin_load = shared.begin_load
         return Admins(shared.admin, shared.group_admin)
+
+    def follow_security(self, security: SecurityStore) -> None:
+        """See ``SharedTopics``, which there are."""
+        assert self._topics is not None, "follow_topics comes first"
+        self._topics.follow_security(security)
 
     def halt(self) -> None:
         if self._topics is not None:

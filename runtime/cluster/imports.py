@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ..log.partition_counts import PartitionCounts
+from ..security.document import SecurityDocument
 from ..settings.group_configs import AllOverrides
 from .keys import IMPORTED_SETTINGS_KEY, MANIFESTS, REGISTER, SEGMENTS, SESSIONS, TOPICS, register_key, version_key
 from .manifest import Manifest, create_manifest
@@ -32,7 +33,7 @@ class ClusterContent(NamedTuple):
     """``batches``: yields those of a partition, in order. ``producer_id_max``: -1 if none was ever given out.
 
     ``settings``: what a single node had changed while it ran, the content of its file; nodes do not read it.
-    ``groups``: the settings of groups, which were in it.
+    ``groups``: the settings of groups, which were in it. ``security``: users, ACLs and quotas.
     """
 
     cluster_id: str
@@ -43,6 +44,7 @@ class ClusterContent(NamedTuple):
     producer_id_max: int
     settings: bytes | None
     groups: AllOverrides = {}
+    security: SecurityDocument | None = None
 
 
 async def create_cluster(store: Store, content: ClusterContent, token: Token) -> None:
@@ -59,7 +61,7 @@ async def create_cluster(store: Store, content: ClusterContent, token: Token) ->
     await asyncio.gather(*map(create_partition, range(sum(content.counts))))
     if content.settings is not None:
         await store.put(IMPORTED_SETTINGS_KEY, content.settings)
-    document = TopicsDocument(0, token().hex(), content.topics, groups=content.groups)
+    document = TopicsDocument(0, token().hex(), content.topics, groups=content.groups, security=content.security)
     await _create(store, version_key(TOPICS, 0), document.encode())
     version = first_version(content.producer_id_max)
     register = empty_register(content.counts, token().hex(), content.cluster_id, content.session_timeout_ms)

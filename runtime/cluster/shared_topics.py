@@ -8,6 +8,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.ports import Random
 from ..common.logs import get_logger
+from ..security.document import SecurityDocument
+from ..security.store import DocumentChange, SecurityStore
 from ..settings.dynamic import DynamicSettings
 from ..topics.admin import SharedTopicLimits
 from ..topics.adoption import Adoption
@@ -26,6 +28,7 @@ from .store import StoreRefused
 from .topic_changes import TopicChanges
 from .topic_leadership import TopicLeadership, led_with
 from .topics_document import TopicsDocument
+from .topics_draft import SharedTopicsDraft
 from .topics_follower import TopicsFollower
 from .topics_log import TopicsLog
 
@@ -61,6 +64,7 @@ class SharedTopics:
         self._leadership = TopicLeadership(node.counts.offsets, self._follower.first_epoch)
         self.admin = SharedTopicAdmin(catalogue, self._changes, limits, random, self._epoch_of)
         self.group_admin = SharedGroupConfigAdmin(configs, self._changes)
+        self._security: SecurityStore | None = None
         for topic in self._topics():
             self._leadership.place(topic)
         self._task = asyncio.get_running_loop().create_task(self._begin(topics))
@@ -88,6 +92,20 @@ class SharedTopics:
             self._ensure(name, partitions)  # another node has created it
         else:
             log.error("a topic could not be created", topic=name, reason=str(outcome))
+
+    def follow_security(self, security: SecurityStore) -> None:
+        """Have the cluster's users, ACLs and quotas in ``security`` from now on."""
+        self._security = security
+        security.share(self._change_security)
+
+    def _change_security(self, change: DocumentChange, done: Callable[[Exception | None], None]) -> None:
+        def apply(draft: SharedTopicsDraft) -> None:
+            before = draft.security or SecurityDocument()
+            after = change(before)
+            if after is not before:
+                draft.security = after
+
+        self._changes.submit(apply, done)
 
     def halt(self) -> None:
         """Change and follow nothing any more."""
@@ -123,6 +141,8 @@ class SharedTopics:
         if before is not None:
             self.admin.remember_deleted(before.topics.keys() - document.topics.keys())
         self._group_configs.replace(document.groups)  # also those of a file from before the node was in the cluster
+        if self._security is not None:
+            self._security.adopt(document.security)
         self._cleanups.clean(document)
         self._changes.retry_blocked()
 

@@ -1,6 +1,6 @@
 """The topics of a cluster: names, ids, partition counts and settings, and which offsets are still to be deleted. Pure.
 
-Settings of groups are here too: they change as rarely, and all nodes need them.
+Settings of groups are here too, and users, ACLs and quotas: they change as rarely, and all nodes need them.
 
 A version is immutable. Whoever creates the next version has changed the topics. Records are not here: they are in the
 memory of the node that leads the topic.
@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from ..security.document import SecurityDocument, document_of
 from ..settings.group_configs import AllOverrides
 from .documents import NO_FIELDS, decode_document, encode_document
 
@@ -37,13 +38,17 @@ class Deletion(NamedTuple):
 
 
 class TopicsDocument(NamedTuple):
-    """``topics`` by name. ``groups``: the settings of groups. ``unknown``: fields of a newer version."""
+    """``topics`` by name. ``groups``: the settings of groups. ``unknown``: fields of a newer version.
+
+    ``security``: users, ACLs and quotas; None if none were ever set.
+    """
 
     version: int
     token: str
     topics: Mapping[str, SharedTopic]
     deletions: tuple[Deletion, ...] = ()
     groups: AllOverrides = {}
+    security: SecurityDocument | None = None
     unknown: Mapping[str, Any] = NO_FIELDS
 
     def numbered(self, version: int, token: str) -> TopicsDocument:
@@ -65,6 +70,8 @@ class TopicsDocument(NamedTuple):
         deletions = [[each.number, sorted(each.names), sorted(each.uncleaned)] for each in self.deletions]
         fields = {"version": self.version, "token": self.token, "topics": topics, "deletions": deletions}
         fields["groups"] = {group_id: dict(own) for group_id, own in self.groups.items()}
+        if self.security is not None:
+            fields["security"] = self.security.fields()
         return encode_document(fields, self.unknown)
 
 
@@ -79,4 +86,5 @@ def decode_topics(data: bytes) -> TopicsDocument:
         Deletion(number, frozenset(names), frozenset(uncleaned)) for number, names, uncleaned in fields.pop("deletions")
     )
     groups = fields.pop("groups", {})  # an earlier Callboard wrote none
-    return TopicsDocument(fields.pop("version"), fields.pop("token"), topics, deletions, groups, fields)
+    security = document_of(fields.pop("security")) if "security" in fields else None
+    return TopicsDocument(fields.pop("version"), fields.pop("token"), topics, deletions, groups, security, fields)

@@ -23,7 +23,7 @@ class OffsetsRemain(Exception):
 class SharedTopicsDraft:
     """Begins as a copy of a version. All methods raise CoordinatorError with Kafka's codes, and change nothing then.
 
-    ``groups``: the settings of groups, which ``GroupConfigs.alter`` changes.
+    ``groups``: the settings of groups, which ``GroupConfigs.alter`` changes. ``security``: users, ACLs and quotas.
     """
 
     def __init__(self, document: TopicsDocument, offsets_partitions: int) -> None:
@@ -35,7 +35,8 @@ class SharedTopicsDraft:
         self._offsets_partitions = offsets_partitions
         self._deleted: set[str] = set()
         self.groups = dict(document.groups)
-        self._unchanged = (dict(self.table.rows), document.deletions, document.groups)
+        self.security = document.security
+        self._unchanged = (dict(self.table.rows), document.deletions, document.groups, document.security)
 
     def check_cleaned(self, name: str) -> None:
         """Raise OffsetsRemain if the topic cannot be created yet."""
@@ -76,7 +77,8 @@ class SharedTopicsDraft:
     def changed(self) -> TopicsDocument | None:
         """The changed content; None if nothing has changed."""
         rows = self.table.rows
-        if not self._deleted and self._unchanged == (rows, self._document.deletions, self.groups):
+        content = (rows, self._document.deletions, self.groups, self.security)
+        if not self._deleted and content == self._unchanged:
             return None
         topics = {
             name: SharedTopic(row.topic_id, row.partitions, self._first_epochs[name], row.settings)
@@ -86,4 +88,4 @@ class SharedTopicsDraft:
         if self._deleted:
             uncleaned = frozenset(range(self._offsets_partitions))
             deletions = (*deletions, Deletion(self._document.version + 1, frozenset(self._deleted), uncleaned))
-        return self._document._replace(topics=topics, deletions=deletions, groups=self.groups)
+        return self._document._replace(topics=topics, deletions=deletions, groups=self.groups, security=self.security)

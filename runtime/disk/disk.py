@@ -72,14 +72,15 @@ class Disk:
                 raise _symlink_error(path) from None
             raise
 
-    def set_mode(self, fd: int) -> None:
-        """Give an open file the mode of new files.
+    def set_mode(self, fd: int, mode: int | None = None) -> None:
+        """Give an open file a mode; None: that of new files.
 
         No error on a file system without permissions, or for a file of another owner.
         """
-        if stat.S_IMODE(os.fstat(fd).st_mode) != self.file_mode:
+        expected = self.file_mode if mode is None else mode
+        if stat.S_IMODE(os.fstat(fd).st_mode) != expected:
             with suppress(PermissionError):
-                os.fchmod(fd, self.file_mode)
+                os.fchmod(fd, expected)
 
     def open_folder(self, path: Path) -> int:
         """A descriptor of a folder, to lock it and to check whether it still exists."""
@@ -258,11 +259,16 @@ def open_new_file(disk: Disk, path: Path, flags: int = os.O_WRONLY) -> int:
     return disk.open(path, flags)
 
 
-def replace_file(disk: Disk, path: Path, data: bytes) -> None:
-    """Replace a small file atomically and durably: write to a temporary file, sync, rename. OSError."""
+def replace_file(disk: Disk, path: Path, data: bytes, *, is_private: bool = False) -> None:
+    """Replace a small file atomically and durably: write to a temporary file, sync, rename. OSError.
+
+    ``is_private``: only its owner may read it, whatever the mode of new files.
+    """
     temporary = path.with_name(path.name + ".new")
     fd = open_new_file(disk, temporary)
     try:
+        if is_private:
+            disk.set_mode(fd, FILE_MODE)
         write_all(disk, fd, data, 0)
         disk.sync(fd)
     finally:

@@ -55,7 +55,7 @@ class MemoryDisk(Disk):
         with self._guard:
             return self.open_files.add(OpenFile(self._names.folder(path), str(path), os.O_RDONLY))
 
-    def set_mode(self, fd: int) -> None:
+    def set_mode(self, fd: int, mode: int | None = None) -> None:
         """Files in memory have no permissions. EBADF if the descriptor is not open."""
         _ = self.open_files[fd]
 

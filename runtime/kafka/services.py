@@ -13,6 +13,7 @@ from ...actors.transactions.messages import TransactionRequest
 from ...actors.transactions.peers import Peers
 from ...actors.transactions.table import TransactionTable
 from ..engine.reply import Reply
+from ..security.store import SecurityStore
 from ..settings.admin import SettingsAdmin
 from ..settings.dynamic import SettingValues, Synonym
 from ..settings.group_configs import GroupConfigs
@@ -131,6 +132,10 @@ class Services(Protocol):
     @property
     def options(self) -> Options:
         """Command-line options that are not settings."""
+
+    @property
+    def security(self) -> SecurityStore:
+        """Users, ACLs and quotas."""
 
     @property
     def configs(self) -> SettingsReader: ...

@@ -10,6 +10,7 @@ from ...actors.transactions.peers import Peers
 from ..kafka.cluster_view import ClusterView
 from ..kafka.peer_gate import PeerGate
 from ..log.store import LogStore, Ownership
+from ..security.store import SecurityStore
 from ..settings.dynamic import DynamicSettings
 from ..settings.table import Settings
 from ..topics.admin import Admins
@@ -64,6 +65,12 @@ class Cluster(Protocol):
 
         ``delete_offsets`` deletes the offsets of topics in all groups of the node, then calls back. ``is_served``:
         whether a partition of the log is loaded. ``topics``: names and partition counts of topics that shall exist.
+        """
+
+    def follow_security(self, security: SecurityStore) -> None:
+        """Have the cluster's users, ACLs and quotas in ``security`` from now on, and make its changes in the cluster.
+
+        Call it after ``follow_topics``.
         """
 
     def cleaner(self, settings: Settings) -> LogCleaner | None:

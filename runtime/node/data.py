@@ -14,6 +14,8 @@ from ..loading.local_store import LocalStore
 from ..log.folder import DataFolder, random_cluster_id
 from ..log.journal import random_salt
 from ..log.store import LogStore, Ownership, OwnsAll
+from ..security.document import SECRET_BYTES
+from ..security.store import SecurityStore
 from ..settings.dynamic import DynamicSettings
 from ..topics.catalogue import TopicCatalogue
 from .connection_limit import connections_max
@@ -26,14 +28,15 @@ if TYPE_CHECKING:
 class NodeData:
     """The data folder of a node with the files in it.
 
-    ``files`` runs blocking work on the files of topics and settings. ``connections_max``: how many connections leave
-    enough file descriptors for the log.
+    ``files`` runs blocking work on the files of topics, settings and users. ``connections_max``: how many connections
+    leave enough file descriptors for the log.
     """
 
     def __init__(
         self,
         folder: DataFolder,
         configs: DynamicSettings,
+        security: SecurityStore,
         topics: TopicCatalogue,
         log: LogStore,
         ownership: Ownership,
@@ -42,6 +45,7 @@ class NodeData:
     ) -> None:
         self.folder = folder
         self.configs = configs
+        self.security = security
         self.topics = topics
         self.log = log
         self.ownership = ownership
@@ -49,9 +53,10 @@ class NodeData:
         self.connections_max = connections_max
 
     def use_file_thread(self) -> None:
-        """Write the files of topics and settings with ``files`` from now on. Before, the caller's thread does it."""
+        """Write the small files with ``files`` from now on. Before, the caller's thread does it."""
         self.topics.files.run_on(self.files)
         self.configs.run_on(self.files)
+        self.security.run_on(self.files)
 
     def check_topics(self) -> None:
         """Sync the end offsets of topics. Call it regularly; does not block."""
@@ -111,6 +116,7 @@ def open_data(
         on_locked(folder)
         limit = _connections_max(options, folder, environment)
         configs.load(options.data, environment.disk, ignore=options.ignore_saved_settings)
+        security = _load_security(options, environment)
         log, ownership = _make_store(options, configs, environment, folder, report_lost)
         on_error.callback(log.close)
         counts = folder.offsets_partitions, folder.transactions_partitions
@@ -124,7 +130,7 @@ def open_data(
                 topics.ensure(name, partitions)
         files = FileThread(loop) if environment.allows_workers else InlineFileWork()
         on_error.pop_all()
-    return NodeData(folder, configs, topics, log, ownership, files, limit)
+    return NodeData(folder, configs, security, topics, log, ownership, files, limit)
 
 
 def _open_folder(options: Options, configs: DynamicSettings, environment: Environment) -> DataFolder:
@@ -136,6 +142,15 @@ def _open_folder(options: Options, configs: DynamicSettings, environment: Enviro
         disk=environment.disk,
         new_cluster_id=lambda: random_cluster_id(lambda: UUID(environment.random.uuid())),
     )
+
+
+def _load_security(options: Options, environment: Environment) -> SecurityStore:
+    def new_secret() -> bytes:
+        return b"".join(UUID(environment.random.uuid()).bytes for _ in range(SECRET_BYTES // 16))
+
+    security = SecurityStore(options.data, environment.disk, new_secret)
+    security.load()
+    return security
 
 
 def _connections_max(options: Options, folder: DataFolder, environment: Environment) -> int:

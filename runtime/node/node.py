@@ -45,7 +45,7 @@ from .listening import NO_SOCKETS, Sockets, advertised_addresses, limit_receive_
 from .loading import LogLoading
 from .local_requests import LocalRequests
 from .memory import count_memory
-from .services import NodeServices
+from .services import NodeServices, ServiceAdmins
 from .topic_cleaning import clean_topics
 
 if TYPE_CHECKING:
@@ -335,11 +335,12 @@ def _make_services(
         clock=environment.clock,
         settings=data.configs.settings,
         options=options,
-        settings_admin=SettingsAdmin(data.configs, actors.groups.notify_of_settings, admins.groups),
+        admins=ServiceAdmins(
+            SettingsAdmin(data.configs, actors.groups.notify_of_settings, admins.groups), admins.topics, data.security
+        ),
         groups=actors.groups,
         actors=actors,
         topics=data.topics,
-        topic_admin=admins.topics,
         load_sink=loading.sink,
         response_queue=ResponseQueue(asyncio.get_running_loop().call_soon),
         slices=slices,
@@ -359,7 +360,7 @@ def _admins(options: Options, data: NodeData, actors: NodeActors, environment: E
     groups = actors.groups
     if environment.cluster is None:
         return Admins(TopicAdmin(data.topics, groups.delete_topic_offsets), GroupConfigAdmin(data.configs))
-    return environment.cluster.follow_topics(
+    admins = environment.cluster.follow_topics(
         data.topics,
         data.configs,
         environment.random,
@@ -367,6 +368,8 @@ def _admins(options: Options, data: NodeData, actors: NodeActors, environment: E
         lambda partition: groups.partitions[partition].is_active,
         options.topics,
     )
+    environment.cluster.follow_security(data.security)
+    return admins
 
 
 def _make_cleaner(environment: Environment, data: NodeData, settings: Settings) -> LogCleaner | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...actors.base import ActorRef
 from ...actors.coordinator.directory import Directory
@@ -23,6 +23,7 @@ from ..kafka.response_queue import ResponseQueue
 from ..kafka.shared_steps import SharedSteps
 from ..kafka.slices import Slices
 from ..loading.sink import LoadSink
+from ..security.store import SecurityStore
 from ..settings.admin import SettingsAdmin
 from ..settings.dynamic import DynamicSettings
 from ..topics.admin import TopicAdmin
@@ -34,6 +35,14 @@ if TYPE_CHECKING:
     from ..settings.table import Options, Settings
 
 
+class ServiceAdmins(NamedTuple):
+    """What clients may change, besides groups."""
+
+    settings: SettingsAdmin
+    topics: TopicAdmin
+    security: SecurityStore
+
+
 @dataclass(slots=True)
 class NodeServices:
     """See ``Services``. Only ``interceptor`` changes, in tests."""
@@ -43,16 +52,27 @@ class NodeServices:
     clock: Clock
     settings: Settings
     options: Options
-    settings_admin: SettingsAdmin
+    admins: ServiceAdmins
     groups: Directory
     actors: NodeActors
     topics: TopicCatalogue
-    topic_admin: TopicAdmin
     load_sink: LoadSink
     response_queue: ResponseQueue
     slices: Slices
     routes: Routes
     interceptor: Interceptor | None
+
+    @property
+    def settings_admin(self) -> SettingsAdmin:
+        return self.admins.settings
+
+    @property
+    def topic_admin(self) -> TopicAdmin:
+        return self.admins.topics
+
+    @property
+    def security(self) -> SecurityStore:
+        return self.admins.security
 
     @property
     def transactions(self) -> ActorRef:

@@ -1,1 +1,1 @@
-"""Who may do what: access control lists. Pure rules, apart from the wire and from files."""
+"""Who may connect and what they may do: users, ACLs and quotas, stored durably."""

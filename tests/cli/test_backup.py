@@ -278,9 +278,10 @@ def test_backup_leaves_locks_and_the_mark_of_the_history_out(tmp_path: Path) -> 
         running.write_round()
         (tmp_path / "data" / "history.json").write_text("{}")
         (tmp_path / "data" / "settings.json").write_text("{}")
+        (tmp_path / "data" / "security.json").write_text("{}")
         make_backup(Disk(), tmp_path / "data", Disk(), tmp_path / "backup", fixed_clock_ms)
     names = {path.name for path in (tmp_path / "backup").iterdir()}
-    assert {"callboard.json", "settings.json", JOURNAL, FILE_NAME} <= names
+    assert {"callboard.json", "settings.json", "security.json", JOURNAL, FILE_NAME} <= names
     assert names.isdisjoint({".lock", "history.json", ".clean_shutdown"})
 
 

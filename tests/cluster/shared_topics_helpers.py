@@ -18,6 +18,7 @@ from callboard.runtime.disk.group_commit import outcome_of
 from callboard.runtime.disk.memory import MemoryDisk
 from callboard.runtime.engine.clock import SystemRandom
 from callboard.runtime.log.partition_counts import PartitionCounts
+from callboard.runtime.security.store import SecurityStore
 from callboard.runtime.settings.dynamic import DynamicSettings
 from callboard.runtime.settings.table import Settings
 from callboard.runtime.topics.catalogue import TopicCatalogue
@@ -39,7 +40,7 @@ class TopicsNode:
         self.store = MemoryStore(memory)
         identity = NodeIdentity(name, {"": Endpoint(name, 9092)})
         node = ClusterNode(self.store, ENVIRONMENT, identity, COUNTS, lambda reason: None)
-        disk = MemoryDisk()
+        self.disk = disk = MemoryDisk()
         folder = Path("/data")
         disk.make_folder(folder)
         self.catalogue = TopicCatalogue(folder, settings, SystemRandom(), (COUNTS.offsets, COUNTS.transactions), disk)
@@ -56,6 +57,8 @@ class TopicsNode:
             topics,
         )
         self.catalogue.follower = self.shared
+        self.security = SecurityStore(folder, disk, lambda: name.encode())
+        self.shared.follow_security(self.security)
 
     async def create(self, *topics: NewTopic) -> list[Topic | CoordinatorError]:
         return await outcome_of(partial(self.shared.admin.create, topics))

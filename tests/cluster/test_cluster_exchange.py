@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import stat
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -27,8 +29,11 @@ from peers.wire import Wire
 from callboard.runtime.cli.log.newest import load_newest
 from callboard.runtime.cli.log.scan import find_partitions
 from callboard.runtime.disk.disk import Disk
+from callboard.runtime.disk.group_commit import immediate_outcome
 from callboard.runtime.kafka.api.describe_configs import GROUP
 from callboard.runtime.log.folder import INFO_NAME
+from callboard.runtime.security.document import USERS
+from callboard.runtime.security.store import SecurityStore
 from callboard.runtime.settings.dynamic import DynamicSettings
 from callboard.runtime.settings.group_configs import SESSION_TIMEOUT
 from callboard.runtime.settings.table import Settings
@@ -187,11 +192,17 @@ def fill(server: SingleServer) -> int:
     return producer_id(server)
 
 
+def add_user(data: Path, name: str) -> None:
+    store = SecurityStore(data, Disk(), lambda: b"secret")
+    assert immediate_outcome(partial(store.change, USERS, lambda users: {**users, name: {}})) is None
+
+
 def test_round_trip_from_a_single_node_to_a_cluster_and_back(tmp_path: Path, store: str, run: Run) -> None:
     single = SingleServer(tmp_path, "single")
     single.start()
     first_id = fill(single)
     single.stop()
+    add_user(single.data, "alice")
     before, before_topics = state(single.data), topics(single.data)
 
     imported = run("import", str(single.data), "--cluster", store)
@@ -212,6 +223,8 @@ def test_round_trip_from_a_single_node_to_a_cluster_and_back(tmp_path: Path, sto
         assert run("export", str(again), "--cluster", store).code == 0
     assert second_id > first_id
     assert (back / "settings.json").read_bytes() == (single.data / "settings.json").read_bytes()
+    assert (back / "security.json").read_bytes() == (single.data / "security.json").read_bytes()
+    assert stat.S_IMODE((back / "security.json").stat().st_mode) == 0o600
     assert session_timeouts(back) == {GROUPS[0]: 50_000}
     assert session_timeouts(again) == {GROUPS[0]: 50_000, GROUPS[1]: 55_000}
     ids = [json.loads((data / INFO_NAME).read_text()) for data in (single.data, back)]

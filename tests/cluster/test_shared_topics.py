@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
+from pathlib import Path
 
 from topics_helpers import SETTINGS, producer_batch
 
 from callboard.actors.errors import CoordinatorError, ErrorCode
 from callboard.runtime.cluster.topic_leadership import OFFSETS_PER_EPOCH
 from callboard.runtime.disk.group_commit import outcome_of
+from callboard.runtime.security.document import USERS, Section
+from callboard.runtime.security.store import SecurityStore
 from callboard.runtime.settings.table import Settings
 from callboard.runtime.topics.store import NewTopic
 from callboard.runtime.topics.topic import NOT_LED, TOPIC_DELETED, Topic
@@ -58,6 +61,46 @@ def test_all_nodes_have_the_same_settings_of_groups() -> None:
         assert await outcome_of(partial(b.shared.group_admin.alter, "g", lambda own: {})) is None
         await a.follow()
         assert a.configs.groups.given == b.configs.groups.given == {}
+
+    on_nodes(test)
+
+
+def test_all_nodes_have_the_same_users() -> None:
+    def add(node: TopicsNode, user: str) -> Callable[[Callable[[object], None]], None]:
+        return partial(node.security.change, USERS, lambda users: {**users, user: {}})
+
+    def refuse(users: Section) -> Section:
+        raise CoordinatorError(ErrorCode.INVALID_REQUEST, "no such user")
+
+    async def test(a: TopicsNode, b: TopicsNode) -> None:
+        seen: list[Section] = []
+        b.security.on_change(USERS, seen.append)
+        assert not a.security.is_known and not b.security.is_known
+        await b.follow()
+        assert b.security.is_known
+        assert await outcome_of(add(a, "alice")) is None
+        await b.follow()
+        assert await outcome_of(add(b, "bob")) is None
+        await a.follow()
+        assert a.security.document == b.security.document
+        assert a.security.get(USERS) == {"alice": {}, "bob": {}}
+        assert len(a.security.secret) > 0
+        assert seen == [{"alice": {}}, {"alice": {}, "bob": {}}]
+        outcome = await outcome_of(partial(a.security.change, USERS, refuse))
+        assert isinstance(outcome, CoordinatorError) and outcome.code is ErrorCode.INVALID_REQUEST
+
+    on_nodes(test)
+
+
+def test_node_that_cannot_read_the_store_has_the_users_that_it_read_last() -> None:
+    async def test(a: TopicsNode, b: TopicsNode) -> None:
+        assert await outcome_of(partial(a.security.change, USERS, lambda users: {"alice": {}})) is None
+        await b.follow()
+        restarted = SecurityStore(Path("/data"), b.disk, bytes)
+        assert restarted.load()
+        restarted.share(lambda change, done: None)
+        assert restarted.is_known
+        assert restarted.document == a.security.document
 
     on_nodes(test)
 

@@ -39,8 +39,8 @@ def test_test_named_in_the_document_exists(row: str, name: str) -> None:
 
 def test_each_row_of_the_document_names_a_test() -> None:
     assert (
-        len(ROWS) == len({row for row, _ in ROWS_AND_TESTS}) == len(FILES) + 2
-    )  # the folder itself, and Spark's history.json
+        len(ROWS) == len({row for row, _ in ROWS_AND_TESTS}) == len(FILES) + 3
+    )  # the folder itself, Spark's history.json, and security.json of a folder with users
     assert {len(row) for row in ROWS} == {5}
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ...disk.crc import crc32c
-from ...disk.disk import Disk, open_new_file, read_at, write_all
+from ...disk.disk import FILE_MODE, Disk, open_new_file, read_at, write_all
+from ...security.store import FILE_NAME as SECURITY_NAME
 from .contents import CopiedFile
 
 PIECE_BYTES = 8 * 1024 * 1024
@@ -40,6 +41,8 @@ def write_pieces(
     fd = open_new_file(disk, target)
     at = checksum = 0
     try:
+        if target.name == SECURITY_NAME:
+            disk.set_mode(fd, FILE_MODE)
         while at < size and (data := read(at)):
             write_all(disk, fd, data, at)
             checksum = crc32c(data, checksum)

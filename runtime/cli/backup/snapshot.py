@@ -26,6 +26,7 @@ from ...log.folder import INFO_NAME, TOPICS_NAME, FolderInfo, parse_info
 from ...log.manifest import log_files, manifest_folder, manifest_name, refuse_replaced
 from ...log.recovery.clean_stop import NOTE_NAME
 from ...log.recovery.misplaced import list_partition_folders
+from ...security.store import FILE_NAME as SECURITY_NAME
 from ...settings.dynamic import FILE_NAME as SETTINGS_NAME
 from ...topics.end_slots import decode_file
 from ...topics.opening import ENDS_NAME
@@ -60,6 +61,7 @@ class Snapshot:
             self._copy_topics()
             self._write(INFO_NAME, self._read(INFO_NAME))
             self._write(SETTINGS_NAME, self._read(SETTINGS_NAME))
+            self._write(SECURITY_NAME, self._read(SECURITY_NAME))
             journals.look()
             for name, content in journals.contents():
                 self._write(name, content)

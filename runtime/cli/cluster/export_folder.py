@@ -72,6 +72,8 @@ async def _write(store: Store, cut: Cut, root: Path, disk: Disk, random: Random)
         settings = _with_groups(imported, cut.topics.groups)
         if settings is not None:
             writer.write_settings(settings)
+        if cut.topics.security is not None:
+            writer.write_security(cut.topics.security)
         writer.finish()
         counts = count_content(find_partitions(root, disk=disk), disk)
     except BaseException:

@@ -18,6 +18,9 @@ from ...log.partition_counts import PartitionCounts
 from ...log.partitions import Partitions
 from ...log.reading.segment import segment_name
 from ...log.recovery.clean_stop import write_note
+from ...security.document import SecurityDocument
+from ...security.store import FILE_NAME as SECURITY_NAME
+from ...security.store import encode_security
 from ...settings.dynamic import FILE_NAME as SETTINGS_NAME
 from ...topics.end_slots import FIRST_SLOT
 from ...topics.ends import create_file
@@ -78,6 +81,9 @@ class FolderWriter:
 
     def write_settings(self, content: bytes) -> None:
         replace_file(self._disk, self._root / SETTINGS_NAME, content)
+
+    def write_security(self, document: SecurityDocument) -> None:
+        replace_file(self._disk, self._root / SECURITY_NAME, encode_security(document), is_private=True)
 
     def finish(self) -> None:
         """Open the log as a start does, and write the note of a clean stop. Raises OSError, StartError."""

@@ -16,6 +16,8 @@ from ...log.manifest import log_files
 from ...log.partition import TOPIC
 from ...log.partition_counts import PartitionCounts
 from ...log.reading.damage_scan import BatchRun, scan_runs_past_damage
+from ...security.document import SecurityDocument
+from ...security.store import SecurityStore
 from ...settings.dynamic import FILE_NAME as SETTINGS_NAME
 from ...settings.dynamic import DynamicSettings
 from ...settings.table import Settings, format_value
@@ -45,7 +47,7 @@ async def import_folder(store: Store, data: Path, session_timeout_ms: int, disk:
         counts = count_content(partitions, disk)._replace(topics=0 if table is None else len(table.topics))
         settings, configs = _read(disk, data / SETTINGS_NAME), _changed_settings(data, disk)
         content = _content(info, partitions, table, counts, settings, session_timeout_ms, data, disk)
-        content = content._replace(groups=configs.groups.given)
+        content = content._replace(groups=configs.groups.given, security=_security(data, disk))
         try:
             await create_cluster(store, content, random_token)
         except NotEmpty as error:
@@ -124,6 +126,11 @@ def _changed_settings(data: Path, disk: Disk) -> DynamicSettings:
     configs = DynamicSettings(Settings(), allows_unsafe=True)
     configs.load(data, disk)
     return configs
+
+
+def _security(data: Path, disk: Disk) -> SecurityDocument | None:
+    store = SecurityStore(data, disk, bytes)
+    return store.document if store.load() else None
 
 
 def _listed(configs: DynamicSettings) -> list[str]:

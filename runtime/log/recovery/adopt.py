@@ -30,7 +30,7 @@ SAMPLED_RECORDS = 20
 
 _TOPICS = ("__consumer_offsets", "__transaction_state")
 _FOLDER = re.compile(r"(.+)-([0-9]{1,9})")
-_OWN_FILES = frozenset({"journal", "topics.json", "settings.json", ".compaction"})
+_OWN_FILES = frozenset({"journal", "topics.json", "settings.json", "security.json", ".compaction"})
 _HARMLESS = re.compile(r"\..*|.*\.(?:tmp|new)|topics\.ends(?:\.damaged|\.salvaged)?|lost\+found|.*[-.]checkpoint")
 """Files that a new data folder may have: those of file systems, and Kafka's files beside its partitions."""
 

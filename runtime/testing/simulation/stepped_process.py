@@ -104,8 +104,8 @@ class SteppedDisk(Disk):
         self.fds.add(fd)
         return fd
 
-    def set_mode(self, fd: int) -> None:
-        self.inner.set_mode(fd)
+    def set_mode(self, fd: int, mode: int | None = None) -> None:
+        self.inner.set_mode(fd, mode)
 
     def duplicate(self, fd: int) -> int:
         copy = self.inner.duplicate(fd)
