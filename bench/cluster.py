@@ -2,8 +2,8 @@
 
 * ``commits``: durable commits per second of one node whose rounds go to a store, compared with one whose rounds go to a
   journal on this machine's disk. Rounds of all servers are interleaved, and the ratio is computed in each round.
-* ``takeover``: how long a node takes to load 17 of 50 partitions of a million groups, from its first version of the
-  register on.
+* ``takeover``: how long a node takes to load 17 of 50 partitions of a million groups, after the register has given it
+  those of a dead node.
 * ``idle``: what three nodes without clients do in a minute. Store operations are counted for PostgreSQL only.
 
 Each store must be empty, and is not empty afterwards: use another database or folder for each part.
