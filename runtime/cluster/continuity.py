@@ -47,6 +47,9 @@ class Reconnecting(Protocol):
 
     on_connected: Check | None
 
+    def connect_ahead(self) -> None:
+        """Open all connections in the background: what waits for one later may be a partition that nobody serves."""
+
 
 class Known(NamedTuple):
     """What was acknowledged: so many rounds of a session, the last one with ``token``.

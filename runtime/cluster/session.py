@@ -116,6 +116,7 @@ class Session:
         """Take part from now on. Raises Fenced if it was declared dead before it had joined."""
         if isinstance(self._store.impatient, Reconnecting):
             self._store.impatient.on_connected = self._continuity().check
+            self._store.impatient.connect_ahead()
         await self.lease.begin()
         identity = self._identity
         predecessors = await self._end_predecessors()

@@ -12,7 +12,13 @@ from itertools import count
 import pytest
 
 from callboard.runtime.cluster.engines import open_store
-from callboard.runtime.cluster.engines.postgres import LIMIT_S, PATIENCE_S, PostgresStore
+from callboard.runtime.cluster.engines.postgres import (
+    LIMIT_S,
+    OTHER_SESSIONS,
+    PATIENCE_S,
+    SESSIONS_FOR_CREATES,
+    PostgresStore,
+)
 from callboard.runtime.cluster.store import StoreRefused, StoreUnavailable, settle
 from callboard.runtime.common.errors import StartError
 
@@ -279,6 +285,29 @@ def test_node_is_known_by_its_application_name(postgres: PostgresServer) -> None
         assert "callboard:n1" in names.split("\n")
 
     run(postgres.url(), body)
+
+
+def test_all_sessions_are_opened_before_they_are_needed(postgres: PostgresServer) -> None:
+    """A second call while they are opened would wait for those of the first one, and these for its own."""
+
+    async def body(store: PostgresStore) -> None:
+        store.connect_ahead()
+        store.connect_ahead()
+        count = "select count(*) from pg_stat_activity where application_name = 'callboard:n1'"
+        await until(postgres, count, str(SESSIONS_FOR_CREATES + OTHER_SESSIONS))
+        assert await store.create(key := new_key(), b"value")
+        assert await store.get([key]) == [b"value"]
+
+    run(postgres.url(), body)
+
+
+def test_sessions_that_cannot_be_opened_ahead_are_opened_when_they_are_needed() -> None:
+    async def body(store: PostgresStore) -> None:
+        store.connect_ahead()
+        with pytest.raises(StoreUnavailable, match="is not available"):
+            await store.get(["pg/1"])
+
+    run(f"postgresql://postgres@{HOST}:{free_port()}/postgres", body)
 
 
 def test_pooler_is_used_without_prepared_statements_and_notifications(postgres: PostgresServer) -> None:

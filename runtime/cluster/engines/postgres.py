@@ -102,8 +102,15 @@ class PostgresStore:
         self._creates = Sessions(source, SESSIONS_FOR_CREATES)
         self._others = Sessions(source, OTHER_SESSIONS)
         self._listener = Listener(lambda: self._operations.run("opening of a session", source.open()))
+        self._connecting: asyncio.Future[list[BaseException | None]] | None = None
         self._limit_s = limit_s
         self._patience_s = patience_s
+
+    def connect_ahead(self) -> None:
+        if self._connecting is None or self._connecting.done():
+            opening = [self._creates.open_all(), self._others.open_all()]
+            running = (self._operations.run("opening of sessions", each) for each in opening)
+            self._connecting = asyncio.gather(*running, return_exceptions=True)
 
     async def create(self, key: str, value: bytes) -> bool:
         check_key(key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 from weakref import WeakSet
 
@@ -204,6 +204,7 @@ class Sessions:
 
     def __init__(self, source: SessionSource, limit: int) -> None:
         self._source = source
+        self._limit = limit
         self._free = asyncio.Semaphore(limit)
         self._idle: list[Session] = []
 
@@ -211,6 +212,12 @@ class Sessions:
         """As ``Session.fetch``, with any session."""
         async with self.session() as session:
             return await session.fetch(query, *arguments)
+
+    async def open_all(self) -> None:
+        """Open as many as there may be, so that no user waits for that later. Those that cannot be opened are left."""
+        async with AsyncExitStack() as stack:
+            opening = (stack.enter_async_context(self.session()) for _ in range(self._limit))
+            await asyncio.gather(*opening, return_exceptions=True)
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Session]:
