@@ -74,12 +74,13 @@ class ClusterConnection:
         endpoints = {listener: Endpoint(*address) for listener, address in addresses.items()}
         identity = NodeIdentity(name, endpoints, version, is_exclusive)
         self._store = store
-        self._environment = environment or SessionEnvironment()
+        loader = ContentLoader(store, scratch)
+        self._environment = (environment or SessionEnvironment())._replace(expect=loader.expect)
         self._topics: SharedTopics | None = None
         self._make_cleaner = make_cleaner
         self.ownership = ClusterNode(store, self._environment, identity, counts, on_failed)
         self.ownership.known_file = known_file
-        self.log = ClusterLog(self.ownership, counts, max_message_bytes, ContentLoader(store, scratch))
+        self.log = ClusterLog(self.ownership, counts, max_message_bytes, loader)
         self.view = RegisterView(self.ownership, addresses)
         self.peers = NodePeers(self.ownership, self.view, self._environment.ttl_s, inter_broker_listener)
         self._twins = TwinWatch(self.ownership, self._environment.ttl_s)

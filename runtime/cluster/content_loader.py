@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
+from ...actors.callboard_error import CallboardError
 from ..disk.disk import Disk, write_all
 from ..disk.memory import MemoryDisk
 from ..loading.loader import load_inline
@@ -17,7 +20,7 @@ from ..loading.pool import LoadPool
 from ..log.pieces import LoadJob, LoadReport, PieceHandler
 from ..log.reading.segment import segment_name
 from .content import read_content
-from .manifest import Manifest
+from .manifest import Manifest, ManifestMissing, newest_manifests
 from .patient_store import PatientStore
 from .segments import SegmentDamaged
 from .store import Store
@@ -40,13 +43,30 @@ class ContentLoader:
         self._pool = LoadPool()
         self._inline_bytes = 0
         self._reading = asyncio.Semaphore(LARGE_AT_ONCE)
+        self._preparing: asyncio.Task[None] | None = None
+
+    def expect(self, partitions: Collection[int]) -> None:
+        """These may be loaded soon. If that takes child processes, they start now. The newest call counts."""
+        if self._scratch is None or not partitions:
+            return
+        if self._preparing is not None:
+            self._preparing.cancel()
+        self._preparing = asyncio.get_running_loop().create_task(self._prepare(partitions))
+
+    async def _prepare(self, partitions: Collection[int]) -> None:
+        """What is wrong with the store or a manifest is reported by the loads."""
+        with suppress(CallboardError, ManifestMissing):
+            manifests = await newest_manifests(self._store.impatient, partitions)
+            sizes = [size_of(manifest) for manifest in manifests.values()]
+            large = [size for size in sizes if size > SMALL_BYTES]
+            self._pool.expect(len(large) + (sum(sizes) - sum(large) > INLINE_BYTES_MAX))
 
     async def load(self, job: LoadJob, manifest: Manifest, take: PieceHandler) -> None:
         """Pass the pieces of a partition to ``take``; its report is the last one. Raises Superseded, OSError.
 
         ``job.folder`` is the name of the partition's folder.
         """
-        size = sum(segment.size for segment in manifest.segments)
+        size = size_of(manifest)
         job = job._replace(log_bytes=size)
         try:
             if self._scratch is None or self._is_small(size):
@@ -86,6 +106,11 @@ class ContentLoader:
         for segment, data in contents:
             _write_file(disk, folder / segment_name(segment.base), data)
         return job._replace(folder=str(folder))
+
+
+def size_of(manifest: Manifest) -> int:
+    """The bytes of its segments."""
+    return sum(segment.size for segment in manifest.segments)
 
 
 def _write_file(disk: Disk, path: Path, data: bytes) -> None:

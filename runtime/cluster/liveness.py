@@ -22,17 +22,20 @@ class Liveness:
 
     A stall of this node or of the store proves nothing about the others, so a long time between two looks counts as a
     short one. It does count: a node that is slow all the time must notice a death, too.
+
+    ``silent``: the sessions of ``is_silent``. ``fell_silent``: those that were not silent at the look before the last.
     """
 
     def __init__(self, ttl_s: float) -> None:
         self._ttl_s = ttl_s
         self._signs: dict[str, Sign] = {}
         self._asked_s: float | None = None
-        self._silent: frozenset[str] = frozenset()
+        self.silent: frozenset[str] = frozenset()
+        self.fell_silent = self.silent
 
     def is_silent(self, session: str) -> bool:
         """It has shown no sign of life for half a TTL, by the last look. Clients that ask it may wait for nothing."""
-        return session in self._silent
+        return session in self.silent
 
     def look(self, counters: Mapping[str, bytes | None], asked_s: float, answered_s: float) -> dict[str, bytes | None]:
         """The sessions that are dead, with the counter that has not changed for a TTL. ``counters``: of all others."""
@@ -42,7 +45,9 @@ class Liveness:
             session: self._next_sign(session, counter, since_s, asked_s, answered_s)
             for session, counter in counters.items()
         }
-        self._silent = frozenset(name for name, sign in self._signs.items() if sign.silence_s >= self._ttl_s / 2)
+        before = self.silent
+        self.silent = frozenset(name for name, sign in self._signs.items() if sign.silence_s >= self._ttl_s / 2)
+        self.fell_silent = self.silent - before
         return {name: sign.counter for name, sign in self._signs.items() if sign.silence_s >= self._ttl_s}
 
     def _next_sign(

@@ -185,6 +185,13 @@ def planned_owners(register: Register) -> list[str]:
     return planned
 
 
+def expected_partitions(register: Register, session: str, silent: Collection[str]) -> list[int]:
+    """What a session does not own, but should, or will if the silent ones are dead."""
+    planned = planned_owners(register.without_nodes(silent))
+    pairs = enumerate(zip(planned, register.owners, strict=True))
+    return [partition for partition, (next_owner, owner) in pairs if owner != session == next_owner]
+
+
 def _divide(sessions: Sequence[str], owners: Sequence[str], totals: Counter[str]) -> list[str]:
     """``totals``: what each session has already, elsewhere. Those with less get the partitions that remain."""
     if not sessions:

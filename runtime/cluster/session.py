@@ -20,7 +20,7 @@ from .keys import alive_key, register_key
 from .lease import Lease
 from .liveness import Liveness
 from .patient_store import PatientStore
-from .register import Endpoint, Register
+from .register import Endpoint, Register, expected_partitions
 from .register_log import RegisterLog
 from .session_continuity import Continuity
 from .session_environment import LOOKS_PER_TTL, SessionEnvironment
@@ -243,9 +243,12 @@ class Session:
         counters = values[: len(others)]
         if followed_key and values[-1] is not None:
             self._listener.followed_changed()
+        applied = self._applied
         self._apply(register)
         answered_s = self._environment.now()
         dead = self.liveness.look(dict(zip(others, counters, strict=True)), asked_s, answered_s)
+        if self.liveness.fell_silent or self._applied != applied:
+            self._environment.expect(expected_partitions(register, self.name, self.liveness.silent))
         for session, counter in dead.items():
             if self.lease.is_valid and session in register.nodes:
                 self._start(f"end {session}", self._end_other(session, counter))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import NamedTuple
 
 from ..engine.clock import boottime_s
@@ -19,12 +19,17 @@ def random_token() -> bytes:
     return os.urandom(8)
 
 
+def _expect_nothing(_partitions: Collection[int]) -> None:
+    """The default of ``expect``."""
+
+
 class SessionEnvironment(NamedTuple):
     """``now``: seconds of a clock that goes on while the machine is suspended. ``token``: 8 random bytes.
 
     ``ttl_s``: a session that shows no sign of life for this long is declared dead. A checkpoint is written after
     ``checkpoint_interval_s``, and when this many bytes or rounds are in no segment. After each
-    ``continuity_interval_s`` the store is compared with what the session knows.
+    ``continuity_interval_s`` the store is compared with what the session knows. ``expect`` gets the partitions that the
+    session may own soon, whenever they may have changed, so that the process can prepare to load them.
     """
 
     ttl_s: float = 1.5
@@ -36,6 +41,7 @@ class SessionEnvironment(NamedTuple):
     now: Callable[[], float] = boottime_s
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     token: Callable[[], bytes] = random_token
+    expect: Callable[[Collection[int]], None] = _expect_nothing
 
     @property
     def ttl_ms(self) -> int:

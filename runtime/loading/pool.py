@@ -11,6 +11,8 @@ from .loader import LoadWorker, is_numpy_worthwhile, pass_on, processors
 
 LINGER_S = 0.3
 """A process that has nothing to load ends after so long. The partitions of a takeover come within that."""
+EXPECTED_S = 5.0
+"""Processes wait for the first of the jobs that are expected for so long."""
 
 
 class _Waiting(NamedTuple):
@@ -26,6 +28,14 @@ class LoadPool:
         self._waiting: deque[_Waiting] = deque()
         self._is_waiting = asyncio.Event()
         self._workers: set[asyncio.Task[None]] = set()
+        self._expected_until_s = 0.0
+
+    def expect(self, jobs: int) -> None:
+        """Start the processes for so many jobs, which may come in the next seconds."""
+        if jobs:
+            self._expected_until_s = asyncio.get_running_loop().time() + EXPECTED_S
+        for _ in range(min(jobs, processors()) - len(self._workers)):
+            self.prepare()
 
     def prepare(self) -> None:
         """Start one more process: there is a job soon. Starting one takes as long as loading some megabytes."""
@@ -81,7 +91,8 @@ class LoadPool:
                 async with asyncio.timeout(LINGER_S):
                     await self._is_waiting.wait()
             except TimeoutError:
-                return None
+                if asyncio.get_running_loop().time() >= self._expected_until_s:
+                    return None
 
 
 def _fail(waiting: _Waiting, error: BaseException) -> None:

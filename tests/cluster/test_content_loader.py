@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from unittest.mock import AsyncMock, Mock
 
 import pytest
+from harness import async_test
 
 from callboard.actors.records import OffsetRecord, OffsetValue
 from callboard.runtime.cluster import content_loader
 from callboard.runtime.cluster.content_loader import ContentLoader
 from callboard.runtime.cluster.manifest import Manifest, create_manifest
 from callboard.runtime.cluster.segments import write_segment
+from callboard.runtime.cluster.store import StoreUnavailable
+from callboard.runtime.loading.pool import LoadPool
 from callboard.runtime.log.format.batch import encode_batch, frame_record
 from callboard.runtime.log.format.records import encode
 from callboard.runtime.log.pieces import LoadJob, LoadPiece, LoadReport, PackedGroups
@@ -81,3 +85,38 @@ def test_missing_segment_fails_its_partition_alone() -> None:
     [report] = pieces[1]
     assert isinstance(report, LoadReport)
     assert "is missing in the store" in report.failure
+
+
+def test_child_processes_for_large_partitions_start_when_they_are_expected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected: list[int] = []
+    monkeypatch.setattr(LoadPool, "expect", lambda _pool, jobs: expected.append(jobs))
+
+    async def run(small_bytes: int) -> list[int]:
+        expected.clear()
+        monkeypatch.setattr(content_loader, "SMALL_BYTES", small_bytes)
+        store = MemoryStore(Memory())
+        for partition in (0, 1):
+            await create_manifest(store, await manifest_of(store, partition))
+        loader = ContentLoader(store, tmp_path)
+        loader.expect([0, 1, 7])  # it has no manifest, which its load will say
+        await asyncio.sleep(0)
+        loader.expect([0, 1])
+        while not expected:
+            await asyncio.sleep(0)
+        return list(expected)
+
+    assert asyncio.run(run(10_000)) == [0]
+    assert asyncio.run(run(-1)) == [2]
+
+
+@async_test
+async def test_expected_partitions_of_a_store_that_does_not_answer_are_left_to_their_loads(tmp_path: Path) -> None:
+    store = Mock(list=AsyncMock(side_effect=StoreUnavailable("down")))
+    loader = ContentLoader(store, tmp_path)
+    loader.expect([0, 1])
+    while loader._preparing is not None and not loader._preparing.done():
+        await asyncio.sleep(0)
+    assert loader._preparing is not None
+    assert loader._preparing.exception() is None

@@ -89,6 +89,16 @@ def test_session_is_silent_after_half_a_ttl_and_until_its_next_sign() -> None:
     assert not liveness.is_silent("a")
 
 
+def test_session_falls_silent_once_and_again_after_a_sign_of_life() -> None:
+    liveness, fell = Liveness(TTL_S), list[bool]()
+    for counter in (b"7", b"8"):
+        for _ in range(10):
+            now_s = len(fell) / 10
+            liveness.look({"a": counter}, now_s, now_s + 0.01)
+            fell.append("a" in liveness.fell_silent)
+    assert [fell[:10].count(True), fell[10:].count(True)] == [1, 1]
+
+
 def test_pause_of_the_looker_makes_nobody_silent() -> None:
     liveness = Liveness(TTL_S)
     liveness.look({"a": b"7"}, 0.0, 0.01)

@@ -82,3 +82,23 @@ async def test_loads_fail_if_no_worker_can_go_on(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(LoadPool, "_next", fail)
     with pytest.raises(RuntimeError, match="no worker"):
         await LoadPool().load(job_of(tmp_path, 0), lambda _job, _piece: None)
+
+
+@async_test
+async def test_processes_for_expected_jobs_wait_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are as many as there may be, and stay although there is nothing to load yet."""
+    monkeypatch.setattr("callboard.runtime.loading.pool.LINGER_S", 0.001)
+    pool, loaded = LoadPool(), set[int]()
+    pool.expect(0)
+    assert not pool._workers
+    pool.expect(JOBS)
+    pool.expect(JOBS)
+    workers = set(pool._workers)
+    assert len(workers) == min(JOBS, processors())
+    await asyncio.sleep(0.1)
+    assert pool._workers == workers
+    await pool.load(job_of(tmp_path, 0), lambda job, _piece: loaded.add(job.partition))
+    assert loaded == {0}
+    pool._expected_until_s = 0.0
+    while pool._workers:
+        await asyncio.sleep(0.02)
