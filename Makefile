@@ -58,7 +58,7 @@ docs: $(VENV)/.installed-test
 
 # The long proofs: a million seeds of the simulation, power cuts, hostile bytes, kills, timing wheels, damaged frames,
 # members without a connection, property tests with many examples, searches of the model of the cluster's protocol,
-# and all tests with Python 3.12 and 3.13, if their interpreters are found.
+# a cluster of two versions, and all tests with Python 3.12 and 3.13, if their interpreters are found.
 # It can be interrupted and resumes; its progress is tests/soak/progress.json.
 # `make soak PROOFS="simulation kills" MINUTES=30` runs some of it, `SEEDS=3` three seeds of each.
 soak: $(VENV)/.installed-test

@@ -26,14 +26,14 @@ class ClusterServer:
     """``callboard serve --cluster``, or a single node without a URL.
 
     ``address``: where it listens; it keeps its port when it starts again. ``ports``: those of all listeners, if it has
-    several. ``prefix``: a command that runs the server, for a network namespace of its own.
+    several. ``prefix``: a command that runs the server, for a network namespace or an environment of its own.
     """
 
     def __init__(self, folder: Path, url: str, name: str, host: str = "127.0.0.1", prefix: Sequence[str] = ()) -> None:
         self.name = name
         self.address: Address = (host, 0)
         self.ports: dict[str, int] = {}
-        self._prefix = prefix
+        self.prefix = prefix
         self._folder = folder
         self._url = url
         self._process: subprocess.Popen[str] | None = None
@@ -44,7 +44,7 @@ class ClusterServer:
         arguments = ["serve", *cluster, "--topic", f"{TOPIC}:1"]
         arguments += ["--listen", "{}:{}".format(*self.address), "--data", str(self._folder / self.name)]
         arguments += ["--set", "group_initial_rebalance_delay_ms=0", *options]
-        command = [*self._prefix, sys.executable, "-m", "callboard", *arguments]
+        command = [*self.prefix, sys.executable, "-m", "callboard", *arguments]
         with (self._folder / f"{self.name}.log").open("a") as log:
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         assert self._process.stdout is not None

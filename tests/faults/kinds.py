@@ -12,8 +12,10 @@ from pathlib import Path
 from cluster.cluster_server_helpers import ClusterServer, cluster_of, running
 from cluster.object_server import CREDENTIALS, ObjectServer
 from cluster.postgres_server import PostgresServer
+from cluster.rolling_members import members_of
 from cluster.slow_network import SlowNetwork
 
+from . import older_version
 from .campaign import FEW_CLIENTS, Campaign, Fault, Workload
 from .cut_network import LINKS, STORE, CutNetwork
 
@@ -69,6 +71,24 @@ def _in_namespace(network: CutNetwork, number: int, folder: Path, postgres: Post
     return ClusterServer(folder, url, f"n{number + 1}", host, network.command(number))
 
 
+@asynccontextmanager
+async def on_two_versions(folder: Path) -> AsyncIterator[Started]:
+    """All servers begin with the older version. Consumers of librdkafka stay in their groups while that changes."""
+    older = older_version.command(await asyncio.to_thread(older_version.install, folder / "older"))
+    with (
+        PostgresServer() as postgres,
+        running([ClusterServer(folder, postgres.url(), f"n{n + 1}", prefix=older) for n in range(NODES)]) as servers,
+        members_of(servers) as members,
+    ):
+        before = [list(member.events) for member in members]
+        async with Campaign(servers, postgres.url(), MANY_CLIENTS) as campaign:
+            yield campaign, changing_version(servers, older)
+            for member in members:
+                await asyncio.to_thread(member.wait_for_commits, 2)
+        pairs = zip(before, (member.events for member in members), strict=True)
+        campaign.violations += [f"a group rebalanced: {old} {new}" for old, new in pairs if old != new]
+
+
 def killed(servers: Servers, *_: object) -> Fault:
     """``kill -9``."""
 
@@ -110,13 +130,27 @@ def cut_off(servers: Servers, network: CutNetwork) -> Fault:
 
 def drained(servers: Servers, *_: object) -> Fault:
     """SIGTERM, and another start: a step of a rolling restart. Its partitions leave it, and come back."""
+    return _restarted(servers, lambda server: None)
 
+
+def changing_version(servers: Servers, older: Sequence[str]) -> Fault:
+    """The same with the other version. Each three steps are a rolling upgrade, or the way back."""
+
+    def change(server: ClusterServer) -> None:
+        server.prefix = () if server.prefix else older
+
+    return _restarted(servers, change)
+
+
+def _restarted(servers: Servers, change: Callable[[ClusterServer], None]) -> Fault:
     async def begin(number: int) -> None:
         servers[number % NODES].send(signal.SIGTERM)
 
     async def end(number: int) -> None:
-        assert await asyncio.to_thread(servers[number % NODES].wait) == 0
-        await asyncio.to_thread(servers[number % NODES].start)
+        server = servers[number % NODES]
+        assert await asyncio.to_thread(server.wait) == 0
+        change(server)
+        await asyncio.to_thread(server.start)
 
     return Fault(lambda number: servers[number % NODES], begin, end, counts_end=True)
 
@@ -141,4 +175,5 @@ KINDS: dict[str, Kind] = {
     "crash": lambda folder: on_postgres(folder, crashed),
     "drain": lambda folder: on_postgres(folder, drained, MANY_CLIENTS),
     "kill-on-s3": lambda folder: on_objects(folder, killed),
+    "upgrade": on_two_versions,
 }

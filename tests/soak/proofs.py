@@ -18,6 +18,7 @@ from cluster.rare_mistakes import RARE
 from consumer_group.search import CASES as GROUP_CASES
 from faults.cut_network import missing_namespaces
 from faults.measured import Run, add_runs, load_average
+from faults.older_version import missing_older_version
 
 from . import pythons
 from .progress import current_commit
@@ -257,6 +258,7 @@ PROOFS: Mapping[str, Proof] = {
     "cluster-crash": faults_proof("crash", 20),
     "cluster-drain": faults_proof("drain", 100),
     "cluster-kill-on-s3": faults_proof("kill-on-s3", 100, missing_object_server),
+    "cluster-upgrade": faults_proof("upgrade", 10, lambda: missing_postgres() or missing_older_version()),
     "cluster-commits": bench_proof("commits", 3, "--seconds", "2"),
     "cluster-takeover": bench_proof("takeover", 3),
     "cluster-idle": bench_proof("idle", 3),
