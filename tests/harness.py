@@ -14,6 +14,7 @@ from datetime import timedelta
 from functools import wraps
 from pathlib import Path
 from random import Random
+from ssl import SSLContext, SSLObject
 from typing import Any, NamedTuple, ParamSpec, cast
 from uuid import UUID
 
@@ -26,7 +27,6 @@ from callboard.runtime.kafka.api import APIS
 from callboard.runtime.kafka.authorizer import AllowAll, Authorizer
 from callboard.runtime.node.environment import Environment, WorkClocks
 from callboard.runtime.node.node import Node
-from callboard.runtime.settings.listeners import PLAINTEXT
 from callboard.runtime.settings.table import Options, Settings
 
 DEADLINE_S = 120.0  # only a test that hangs reaches it
@@ -89,6 +89,16 @@ class Client:
             except Hangup:
                 return frames
 
+    async def read_to_end(self) -> bytes:
+        """All bytes until the server closes the connection."""
+        return await self._reader.read()
+
+    @property
+    def tls(self) -> SSLObject:
+        """Of a connection with TLS."""
+        tls: SSLObject = self._writer.get_extra_info("ssl_object")
+        return tls
+
     async def close(self) -> None:
         self._writer.close()
         await asyncio.gather(self._writer.wait_closed(), return_exceptions=True)
@@ -117,20 +127,23 @@ class NodeHarness:
         self.port = 0
 
     async def start(self) -> None:
-        listener = socket.create_server(("127.0.0.1", 0))
-        self.port = listener.getsockname()[1]
+        names = [listener.name for listener in self._options.listeners]
+        sockets = {name: socket.create_server(("127.0.0.1", 0)) for name in names}
+        self.port = sockets[names[0]].getsockname()[1]
         try:
-            self.node = await Node.open(self._settings, self._options, self._environment, {PLAINTEXT: listener})
+            self.node = await Node.open(self._settings, self._options, self._environment, sockets)
         except BaseException:
-            listener.close()
+            for listening_socket in sockets.values():
+                listening_socket.close()
             raise
 
     async def restart(self) -> None:
         await self.node.stop()
         await self.start()
 
-    async def connect(self) -> Client:
-        client = Client(*await asyncio.open_connection("127.0.0.1", self.port))
+    async def connect(self, tls: SSLContext | None = None) -> Client:
+        """Connect to the first listener."""
+        client = Client(*await asyncio.open_connection("127.0.0.1", self.port, ssl=tls))
         self._clients.append(client)
         return client
 

@@ -59,8 +59,13 @@ PACKAGES: dict[str, Package] = {
             *("runtime/security", "runtime/topics"),
         ),
     ),
+    # TLS of listeners and of clients. It knows the connection above it as a protocol only.
+    "runtime/tls": Package(
+        ("runtime/tls",), ("runtime/common", "runtime/kafka/foreign_protocols.py", "runtime/settings")
+    ),
     "runtime/client": Package(
-        ("runtime/client",), ("actors", "actors/callboard_error.py", "runtime/kafka/codec", "runtime/settings")
+        ("runtime/client",),
+        ("actors", "actors/callboard_error.py", "runtime/kafka/codec", "runtime/settings", "runtime/tls"),
     ),
     "runtime/loading": Package(
         ("runtime/loading",),
@@ -89,7 +94,8 @@ PACKAGES: dict[str, Package] = {
         ("runtime/node",),
         (
             *(*ACTORS, "runtime/common", "runtime/disk", "runtime/engine", "runtime/kafka", "runtime/loading"),
-            *("runtime/log", "runtime/log/compaction", "runtime/security", "runtime/settings", "runtime/topics"),
+            *("runtime/log", "runtime/log/compaction", "runtime/security", "runtime/settings", "runtime/tls"),
+            "runtime/topics",
         ),
     ),
     "runtime/member": Package(

@@ -39,6 +39,7 @@ FORCED_EXIT_CODE = 1
 FAILED_EXIT_CODE = 3  # a clean stop after the disk had failed: an operator must check the disk
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 STATS_SIGNAL = signal.SIGUSR1
+RELOAD_SIGNAL = signal.SIGHUP
 
 
 def run_server(settings: Settings, options: Options) -> None:
@@ -118,6 +119,8 @@ async def serve_until_signal(
     for number in STOP_SIGNALS:
         loop.add_signal_handler(number, on_signal, number, stopping)
     loop.add_signal_handler(STATS_SIGNAL, show_stats, serving)
+    if any(listener.has_tls for listener in options.listeners):
+        loop.add_signal_handler(RELOAD_SIGNAL, reload_certificates, serving)
     environment = server_environment(settings, options, listening_sockets, serving.refuse)
     with serving_health(serving, watch_socket, loop, options.metrics_lag):
         node = await node_class.open(settings, options, environment, listening_sockets, on_folder_lost=stopping.set)
@@ -213,6 +216,12 @@ def on_signal(number: signal.Signals, stopping: asyncio.Event) -> None:
         print_error(f"received a second {number.name}: exiting at once", flush=True)
         os._exit(FORCED_EXIT_CODE)
     stopping.set()
+
+
+def reload_certificates(serving: Serving) -> None:
+    """Read keys and certificates again, on ``kill -HUP``."""
+    if serving.node is not None:
+        serving.node.listeners.reload_certificates()
 
 
 def show_stats(serving: Serving) -> None:

@@ -27,7 +27,7 @@ ProtocolMapOption = Annotated[
     typer.Option(
         "--listener-security-protocol-map",
         metavar="NAME:PROTOCOL,...",
-        help="The protocols of listeners whose names are no protocols; known is PLAINTEXT.",
+        help="The protocols of listeners whose names are no protocols; known are PLAINTEXT and SSL.",
     ),
 ]
 InterBrokerOption = Annotated[

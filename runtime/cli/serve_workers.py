@@ -26,7 +26,7 @@ from ..node.listening import Sockets, bind
 from ..settings.address import Address
 from ..settings.listeners import Listener
 from ..settings.table import Options, Settings
-from .serve import FAILED_EXIT_CODE, FORCED_EXIT_CODE, STATS_SIGNAL, STOP_SIGNALS, ready_address
+from .serve import FAILED_EXIT_CODE, FORCED_EXIT_CODE, RELOAD_SIGNAL, STATS_SIGNAL, STOP_SIGNALS, ready_address
 from .serve_worker import REFUSED_EXIT_CODE, WorkerConfig, encode_config
 from .service_manager import READY, STOPPING, notify
 from .worker.supervisor import ProcessSpec, Supervisor, SupervisorOptions
@@ -51,7 +51,9 @@ def run_workers(settings: Settings, options: Options) -> None:
         Disk(options.file_mode).make_folder(options.data / STORE)
         settings = worker_settings(settings, options)
         specs = [worker_process(settings, options, number, shared, each) for number, each in enumerate(own, start=1)]
-        code = asyncio.run(supervise(specs, ready_address(options, shared)))
+        has_tls = any(listener.has_tls for listener in options.listeners)
+        passed_on = (STATS_SIGNAL, RELOAD_SIGNAL) if has_tls else (STATS_SIGNAL,)
+        code = asyncio.run(supervise(specs, ready_address(options, shared), passed_on))
     if code:
         raise typer.Exit(code)
 
@@ -110,8 +112,8 @@ def worker_listener(listener: Listener, port: int) -> Listener:
     return listener._replace(listen=Address(listener.listen.host, port), advertised=advertised)
 
 
-async def supervise(specs: Sequence[ProcessSpec], address: str) -> int:
-    """Run the workers until a signal. Returns the exit code."""
+async def supervise(specs: Sequence[ProcessSpec], address: str, passed_on: Sequence[signal.Signals]) -> int:
+    """Run the workers until a signal. ``passed_on``: signals that they get, too. Returns the exit code."""
     ready: set[int] = set()
 
     def on_line(number: int, line: str) -> None:
@@ -127,7 +129,8 @@ async def supervise(specs: Sequence[ProcessSpec], address: str) -> int:
     loop = asyncio.get_running_loop()
     for number in STOP_SIGNALS:
         loop.add_signal_handler(number, on_signal, number, supervisor)
-    loop.add_signal_handler(STATS_SIGNAL, supervisor.send, STATS_SIGNAL)
+    for number in passed_on:
+        loop.add_signal_handler(number, supervisor.send, number)
     await supervisor.run()
     return supervisor.exit_code
 

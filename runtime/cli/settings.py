@@ -12,6 +12,7 @@ import typer
 from ..client.settings import change_settings
 from ..common.errors import StartError
 from ..common.printing import print_line
+from ..settings.listener_settings import LISTENER_SETTINGS, ListenerSetting
 from ..settings.rows import Setting
 from ..settings.table import SETTINGS, find_setting
 from .main import make_app
@@ -58,7 +59,8 @@ def parse_change(text: str) -> tuple[str, str | None]:
 
 def print_settings(as_json: bool) -> None:
     if as_json:
-        print(json.dumps([to_json(setting) for setting in SETTINGS], indent=2))
+        rows = [*map(to_json, SETTINGS), *map(listener_to_json, LISTENER_SETTINGS)]
+        print(json.dumps(rows, indent=2))
     elif sys.stdout.isatty():
         print_table()
     else:
@@ -69,14 +71,27 @@ def to_json(setting: Setting) -> dict[str, object]:
     return {**setting._asdict(), "type": setting.type.__name__, "is_dynamic": setting.is_dynamic}
 
 
+def listener_to_json(setting: ListenerSetting) -> dict[str, object]:
+    return {**setting._asdict(), "type": "str", "is_dynamic": False}
+
+
 def cells(setting: Setting) -> tuple[str, str, str, str]:
     default = str(setting.default)
     return setting.name, default.lower(), setting.range, setting.doc
 
 
+def listener_cells(setting: ListenerSetting) -> tuple[str, str, str, str]:
+    return setting.name, setting.default or "-", ", ".join(setting.choices) or "text", setting.doc
+
+
+def all_cells() -> list[tuple[str, str, str, str]]:
+    """The settings of the server, then those of listeners, which may differ between them."""
+    return [*map(cells, SETTINGS), *map(listener_cells, LISTENER_SETTINGS)]
+
+
 def print_plain() -> None:
     """Print aligned columns, one setting a line, for grep and cut."""
-    rows = [("name", "default", "range", "use"), *map(cells, SETTINGS)]
+    rows = [("name", "default", "range", "use"), *all_cells()]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
@@ -87,8 +102,8 @@ def print_table() -> None:
     from rich.table import Table
 
     table = Table("name", "default", "range", "use")
-    for setting in SETTINGS:
-        table.add_row(*cells(setting))
+    for row in all_cells():
+        table.add_row(*row)
     Console().print(table)
 
 

@@ -40,7 +40,7 @@ class Monitoring:
             rebalances=figures.rebalances,
             expired_sessions=figures.expired_sessions,
             expired_offsets=figures.expired_offsets,
-            connections=figures.connections,
+            connections=figures.connections.open,
             transactional_ids=figures.transactional_ids,
             memory_bytes=sum(figures.memory.bytes_by_kind.values()),
             memory_limit_bytes=figures.memory.limit_bytes,

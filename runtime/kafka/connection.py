@@ -7,11 +7,9 @@ Bytes are split by ``framing``, decoded by ``request_decoding``, and ordered by 
 from __future__ import annotations
 
 import asyncio
-import logging
 from functools import partial
 from typing import Any, Protocol, cast
 
-from ...actors.text import printable
 from ..engine.reply import Reply
 from .addresses import host_and_port, is_loopback, java_address
 from .api import Route, Routes
@@ -23,13 +21,13 @@ from .holds import Hold, Holds
 from .interceptor import Interceptor
 from .output import WRITE_BYTES, Output
 from .pending_requests import MAX_CALLS_OPEN, SMALL_REQUEST_BYTES, PendingRequests, QueuedRequest
-from .principal import ANONYMOUS
+from .principal import ANONYMOUS, USER, Principal
+from .rejection import report_rejection
 from .request_decoding import decode_client_id, decode_request, open_route
 from .request_names import UNKNOWN, schema_name
 from .services import Services
 from .time_budget import TINY_BYTES, TimeBudget
-
-log = logging.getLogger("callboard.kafka")
+from .transport import Transport
 
 UNCOUNTED_BYTES = 16 * 1024
 """Incomplete and queued requests of one connection that are not worth counting."""
@@ -79,7 +77,7 @@ class Connection(asyncio.Protocol):
         self.client_host = ""
         self.principal = ANONYMOUS
         self.peer = "an unknown peer"  # for the log
-        self.transport: asyncio.Transport
+        self.transport: Transport
         self.splitter = FrameSplitter()
         self.requests = PendingRequests()
         self.output = Output()
@@ -119,16 +117,30 @@ class Connection(asyncio.Protocol):
     # From the socket -------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to serve a client. The TLS handshake of an SSL transport is over."""
-        self.transport = cast("asyncio.Transport", transport)
+        """Begin to serve a client of a listener without TLS."""
+        self.accept(cast("asyncio.Transport", transport))
+        if self.phase is Phase.HANDSHAKE:
+            self.end_handshake(None)
+
+    def accept(self, transport: Transport) -> None:
+        """A client has connected. Closes the transport if there are too many connections."""
+        self.transport = transport
         peer = transport.get_extra_info("peername")
         self.client_host = java_address(peer[0]) if peer else ""
         self.peer = host_and_port(peer[0], peer[1]) if peer else "an unknown peer"
-        self._advance(Event.CONNECTED)
-        if self._pool.add(self):
-            self._advance(Event.AUTHENTICATED)  # no listener asks clients who they are
-        else:
+        if not self._pool.add(self):
             self.abort()
+
+    def end_handshake(self, principal_name: str | None) -> None:
+        """The TLS handshake is over. ``principal_name``: that of the client's certificate; None without one."""
+        if principal_name is not None:
+            self.principal = Principal(USER, principal_name)
+        self._advance(Event.CONNECTED)
+        self._advance(Event.AUTHENTICATED)
+
+    def fail_handshake(self, reason: str, limit: str) -> None:
+        """The TLS handshake has failed. ``limit``: the setting that is exceeded; "" for none."""
+        self.reject(OverLimit(limit, "the TLS handshake", reason) if limit else NotServed(reason))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Keep pending requests: a member stays in its group until its session expires, as in Kafka.
@@ -418,14 +430,8 @@ class Connection(asyncio.Protocol):
 
         ``drops_queued``: the queued requests are later ones.
         """
-        reports, interceptor = self.services.over_limit, self.services.interceptor
-        if isinstance(error, OverLimit):
-            reports.report(self, error.limit, error.request, f"{error.reason}; the connection is closed")
-        elif not isinstance(error, NotServed):
-            log.warning("connection from %s closed: %s", self.peer, error)
-        elif reports.named.add(self, str(error)):
-            client_id = printable(self.client_id)
-            log.warning("connection from %s closed: %s (client id '%s', logged once)", self.peer, error, client_id)
+        interceptor = self.services.interceptor
+        report_rejection(self, self.services.over_limit, error)
         if interceptor is not None:
             interceptor.refused(self, str(error))
         if drops_queued:

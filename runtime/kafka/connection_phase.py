@@ -1,7 +1,7 @@
 """The phases of a connection as a table: which event ends a phase, and which one follows.
 
 ==============  ========================================================================================================
-HANDSHAKE       TCP, and with TLS its handshake. asyncio ends it by ``connection_made``
+HANDSHAKE       The client has connected. With TLS its handshake is not over
 AUTHENTICATING  The client proves who it is. A listener without authentication ends this phase at once
 SERVING         Requests are handled and answered
 DRAINING        After a bad request, or when the server stops: earlier requests are answered, then the socket is closed
@@ -41,9 +41,9 @@ class Phase(Enum):
 class Event(Enum):
     """What happens to a connection and may change its phase."""
 
-    CONNECTED = auto()  # the transport is ready
+    CONNECTED = auto()  # the transport is ready: the TLS handshake is over, if there is one
     AUTHENTICATED = auto()  # the principal of the client is known
-    BAD_REQUEST = auto()  # bytes that are not a valid request, or a bug of a handler
+    BAD_REQUEST = auto()  # bytes that are not a valid request or TLS, or a bug of a handler
     STOP = auto()  # the server stops
     CLOSE = auto()  # the server closes the socket
     LOST = auto()  # the socket is gone: the client or the server has closed it
@@ -56,6 +56,10 @@ class UndefinedEvent(Exception):
 
 NEXT_PHASE: Mapping[tuple[Phase, Event], Phase] = {
     (Phase.HANDSHAKE, Event.CONNECTED): Phase.AUTHENTICATING,
+    (Phase.HANDSHAKE, Event.BAD_REQUEST): Phase.DRAINING,
+    (Phase.HANDSHAKE, Event.STOP): Phase.DRAINING,
+    (Phase.HANDSHAKE, Event.CLOSE): Phase.CLOSING,
+    (Phase.HANDSHAKE, Event.LOST): Phase.DETACHED,
     (Phase.AUTHENTICATING, Event.AUTHENTICATED): Phase.SERVING,
     (Phase.AUTHENTICATING, Event.BAD_REQUEST): Phase.DRAINING,
     (Phase.AUTHENTICATING, Event.STOP): Phase.DRAINING,

@@ -17,6 +17,8 @@ LIMITS = (
     "group_max_member_protocols",
     "group_max_pending_members",
     "group_max_size",
+    "handshake_timeout_ms",
+    "handshakes_max_open",
     "max_partitions",
     "max_request_config_items",
     "max_request_items",

@@ -189,10 +189,12 @@ def _of_groups(sample: NodeSample, groups: Mapping[tuple[str, str], int]) -> Ite
     yield _counter("callboard_rebalances", "Generations with members that were started.", sample.rebalances)
     yield _counter("callboard_expired_sessions", "Members whose session has expired.", sample.expired_sessions)
     yield _counter("callboard_expired_offsets", "Offsets that were deleted by retention.", sample.expired_offsets)
-    yield _gauge("callboard_connections", "Connections of clients.", sample.connections)
+    yield _gauge("callboard_connections", "Connections of clients.", sample.connections.open)
     yield _gauge("callboard_transactional_ids", "Transactional ids that have a state.", sample.transactional_ids)
     doc = "Refusals of clients by a limit."
-    yield _counters("callboard_requests_over_limit", doc, "limit", sample.over_limit)
+    yield _counters("callboard_requests_over_limit", doc, "limit", sample.connections.over_limit)
+    doc = "How long the certificates of listeners with TLS are still valid."
+    yield _gauges("callboard_certificate_expires_seconds", doc, "listener", sample.connections.certificate_seconds_left)
 
 
 def _of_actors(stats: Stats) -> Iterator[Metric]:

@@ -9,7 +9,7 @@ made.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -31,8 +31,8 @@ from ..kafka.slices import Slices
 from ..kafka.time_budget import TimeBudget
 from ..settings.admin import GroupConfigAdmin, SettingsAdmin
 from ..settings.dynamic import DynamicSettings
-from ..settings.table import LISTEN_BACKLOG
 from ..topics.admin import Admins, TopicAdmin
+from .accepting import AcceptingListeners, open_tls
 from .actors import NodeActors, start_actors
 from .cleaner import Cleaner
 from .cluster import LogCleaner
@@ -41,7 +41,7 @@ from .data import NodeData, lock_fds, open_data
 from .descriptors import ExclusiveDescriptors
 from .environment import Environment
 from .expiry_log import log_expiry
-from .listening import NO_SOCKETS, Sockets, advertised_addresses, limit_receive_buffers
+from .listening import NO_SOCKETS, Sockets, advertised_addresses
 from .loading import LogLoading
 from .local_requests import LocalRequests
 from .memory import count_memory
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from ..log.folder import DataFolder
     from ..log.store import LogStore
     from ..settings.table import Options, Settings
+    from ..tls.listener_tls import ListenerTls
     from ..topics.catalogue import TopicCatalogue
 
 log = get_logger("callboard.runtime")
@@ -82,6 +83,7 @@ class Node:
         loading: LogLoading,
         descriptors: ExclusiveDescriptors,
         turns: ConnectionTurns,
+        tls: Mapping[str, ListenerTls],
     ) -> None:
         """Use ``open``, which starts these parts."""
         self._loop = loop = asyncio.get_running_loop()
@@ -102,11 +104,11 @@ class Node:
         self.local = LocalRequests(actors, services, actors.system.dispatcher)
         self._cleaner = _make_cleaner(environment, data, services.settings)
         self._descriptors = descriptors
-        self._servers: list[asyncio.Server] = []
+        self.listeners = AcceptingListeners(self.connections, turns, tls)
         self._tasks: list[asyncio.Task[None]] = []  # the first one loads the log
         count_memory(actors, services.buffers, self.connections, data.topics)
         descriptors.add(self.connections.filenos)
-        descriptors.add(self._listener_fds)
+        descriptors.add(self.listeners.filenos)
 
     @classmethod
     async def open(
@@ -127,6 +129,7 @@ class Node:
         responses. ``on_folder_lost`` is called on the loop when the data folder was moved or another process has taken
         it; commits are refused then. ``descriptors`` gets what a forked process must close.
         """
+        tls = open_tls(options)  # before any file is touched
         environment = environment or Environment(disk=Disk(options.file_mode))
         descriptors = descriptors or ExclusiveDescriptors()
         loop = asyncio.get_running_loop()
@@ -154,7 +157,7 @@ class Node:
             services = _make_services(
                 options, data, actors, loading, environment, listening_sockets, slices, interceptor
             )
-            node = cls(environment, services, data, actors, loading, descriptors, turns)
+            node = cls(environment, services, data, actors, loading, descriptors, turns, tls)
             await node._start(listening_sockets)
             on_error.pop_all()
         return node
@@ -169,15 +172,11 @@ class Node:
         self._start_task(self._load_and_clean())
         self._start_task(self._check_topics())
         self._start_task(clean_topics(self.topics, self.settings, self.environment))
+        self._start_task(self.listeners.watch_certificates(self.environment))
 
     async def accept_from(self, listening_sockets: Sockets) -> None:
         """Accept connections. Other processes may do the same with the same sockets."""
-        for listener, listening_socket in listening_sockets.items():
-            limit_receive_buffers(listening_socket, self.settings.socket_receive_buffer_bytes)
-            new_connection = partial(self.connections.new_connection, listener)
-            self._servers.append(
-                await self._loop.create_server(new_connection, sock=listening_socket, backlog=LISTEN_BACKLOG)
-            )
+        await self.listeners.accept_from(listening_sockets, self.settings.socket_receive_buffer_bytes)
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(self._loop.create_task(work))
@@ -238,8 +237,7 @@ class Node:
 
     def _close_listener(self) -> None:
         self.local.stop_accepting()
-        for server in self._servers:
-            server.close()
+        self.listeners.close()
 
     def _cancel_tasks(self) -> None:
         self.connections.stop_idle_checks()
@@ -271,9 +269,6 @@ class Node:
     def exclusive_fds(self) -> list[int]:
         """Descriptors that a forked process must close: the listener, the connections, the locks of the folder."""
         return self._descriptors.all()
-
-    def _listener_fds(self) -> list[int]:
-        return [listener.fileno() for server in self._servers for listener in server.sockets]
 
     @property
     def settings(self) -> Settings:

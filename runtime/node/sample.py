@@ -21,6 +21,14 @@ class RefusedCounts(NamedTuple):
     quarantined_groups: int
 
 
+class ConnectionSample(NamedTuple):
+    """``over_limit``: refusals by limit. ``certificate_seconds_left``: by listener, for those with TLS."""
+
+    open: int
+    over_limit: Mapping[str, int]
+    certificate_seconds_left: Mapping[str, float]
+
+
 class NodeSample(NamedTuple):
     """``not_ready``: why clients are not served, None if they are. ``active``, ``passivated``: numbers of groups."""
 
@@ -31,14 +39,13 @@ class NodeSample(NamedTuple):
     rebalances: int
     expired_sessions: int
     expired_offsets: int
-    connections: int
+    connections: ConnectionSample
     transactional_ids: int
     memory: MemorySample
     refused: RefusedCounts
     log: LogStats
     damages: int
     compactions: int
-    over_limit: Mapping[str, int]
 
 
 def sample(node: Node) -> NodeSample:
@@ -52,7 +59,11 @@ def sample(node: Node) -> NodeSample:
         counters.rebalances,
         counters.expired_sessions,
         counters.expired.offsets,
-        len(node.connections),
+        ConnectionSample(
+            len(node.connections),
+            dict(node.services.over_limit.counts),
+            node.listeners.certificate_seconds_left(),
+        ),
         len(node.actors.transaction_table),
         groups.memory_limit.sample(),
         RefusedCounts(
@@ -63,7 +74,6 @@ def sample(node: Node) -> NodeSample:
         node.offsets_log.stats(),
         len(node.offsets_log.damages()),
         node.compactions,
-        dict(node.services.over_limit.counts),
     )
 
 

@@ -14,11 +14,14 @@ from typing import NamedTuple
 
 from ..common.errors import StartError
 from .address import DEFAULT_LISTEN, Address, parse_address, parse_advertised
+from .listener_settings import ListenerValues, check_listener_names, values_of_listener
 
 PLAINTEXT = "PLAINTEXT"
-PROTOCOLS = (PLAINTEXT,)
+SSL = "SSL"
+PROTOCOLS = (PLAINTEXT, SSL)
 """The protocols that listeners may have."""
-KAFKA_PROTOCOLS = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+TLS_PROTOCOLS = frozenset({SSL})
+KAFKA_PROTOCOLS = (PLAINTEXT, SSL, "SASL_PLAINTEXT", "SASL_SSL")
 """Without a row in the map, a listener with such a name has this protocol."""
 
 NAME = re.compile(r"[A-Za-z0-9_.-]+")
@@ -29,7 +32,8 @@ NAME_END = "://"
 class Listener(NamedTuple):
     """``listen``: the address that it listens on. ``advertised``: the address for clients; None: the same.
 
-    Clients of a listener that is not advertised get no addresses, as in Kafka.
+    Clients of a listener that is not advertised get no addresses, as in Kafka. ``settings``: those that are given for
+    it, see ``listener_settings``.
     """
 
     name: str = PLAINTEXT
@@ -37,6 +41,11 @@ class Listener(NamedTuple):
     listen: Address = DEFAULT_LISTEN
     advertised: Address | None = None
     is_advertised: bool = True
+    settings: ListenerValues = {}
+
+    @property
+    def has_tls(self) -> bool:
+        return self.protocol in TLS_PROTOCOLS
 
 
 def parse_listeners(
@@ -64,6 +73,21 @@ def parse_listeners(
             given is None or name in given,
         )
         for name, address in addresses.items()
+    )
+
+
+def with_settings(
+    listeners: Sequence[Listener], given: Mapping[str, str], environment: Mapping[str, str]
+) -> tuple[Listener, ...]:
+    """Give each listener its settings. ``environment``: has secrets. Raises StartError for those that nothing uses."""
+    check_listener_names(given, [listener.name for listener in listeners])
+    if given and not any(listener.has_tls for listener in listeners):
+        raise StartError(
+            f"setting '{next(iter(given))}' is given, but no listener has TLS: expected one with the protocol {SSL}, as"
+            f" in --listen {SSL}://0.0.0.0:9093"
+        )
+    return tuple(
+        listener._replace(settings=values_of_listener(given, listener.name, environment)) for listener in listeners
     )
 
 
@@ -131,7 +155,7 @@ def _parse_protocols(text: str) -> dict[str, str]:
         if match is None:
             raise StartError(
                 f"bad listener security protocol map '{text}': expected NAME:PROTOCOL,NAME2:PROTOCOL2, as in "
-                "INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT"
+                "INTERNAL:PLAINTEXT,EXTERNAL:SSL"
             )
         protocols[match[1].upper()] = match[2].upper()
     return protocols

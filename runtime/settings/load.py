@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -16,7 +17,8 @@ from .address import DEFAULT_LISTEN, parse_address
 from .cluster import parse_cluster
 from .file_mode import parse_file_mode
 from .lag_groups import check_lag_groups
-from .listeners import Listener, parse_inter_broker_listener, parse_listeners
+from .listener_settings import split_settings
+from .listeners import Listener, parse_inter_broker_listener, parse_listeners, with_settings
 from .table import (
     BY_NAME,
     DEFAULT_DATA,
@@ -136,20 +138,20 @@ def load(
     worker_ports: str | None = None,
     listener_security_protocol_map: str | None = None,
     inter_broker_listener_name: str | None = None,
+    environment: Mapping[str, str] = os.environ,
 ) -> tuple[Settings, Options]:
     """The settings and options of ``serve``, checked. Options of the command line override those of the file, topics
-    and settings by name. Raises StartError for the first error.
+    and settings by name. ``environment``: variables, for secrets. Raises StartError for the first error.
     """
     file = {} if config is None else read_file(config)
 
     def value(key: str, option: str | None, default: str | None = None) -> Any:
         return file.get(key, default) if option is None else option
 
-    given = file.get("settings", {})
+    given = split_settings(file.get("settings", {}), overrides)
     protocols = value("listener_security_protocol_map", listener_security_protocol_map, "")
-    listeners = given_listeners(file, listen, advertised, protocols)
+    listeners = with_settings(given_listeners(file, listen, advertised, protocols), given.listeners, environment)
     inter_broker_listener = value("inter_broker_listener_name", inter_broker_listener_name, "")
-    dynamic_peers = value("dynamic_settings", dynamic_settings, "local")
     options = Options(
         listeners=listeners,
         inter_broker_listener=parse_inter_broker_listener(inter_broker_listener, listeners),
@@ -158,10 +160,12 @@ def load(
         topics=tuple((file_topics(file.get("topics", {}), config) | option_topics(topics)).items()),
         metrics=optional(partial(parse_address, "metrics"), value("metrics", metrics)),
         metrics_lag=check_lag_groups(metrics_lag or file.get("metrics_lag", ())),
-        dynamic_settings=parse_choice("dynamic settings", dynamic_peers, DynamicPeers),
+        dynamic_settings=parse_choice(
+            "dynamic settings", value("dynamic_settings", dynamic_settings, "local"), DynamicPeers
+        ),
         unsafe_settings=unsafe_settings or file.get("unsafe_settings", False),
         ignore_saved_settings=ignore_saved_settings or file.get("ignore_saved_settings", False),
-        given=setting_sources(given, overrides, config),
+        given=setting_sources(given.table, given.overrides, config),
         file_mode=parse_file_mode(value("file_mode", file_mode, f"{FILE_MODE:o}")),
         log_level=parse_choice("log level", value("log_level", log_level, "info"), Level),
         log_format=optional(lambda text: parse_choice("log format", text, Format), value("log_format", log_format)),
@@ -173,10 +177,15 @@ def load(
             len(listeners),
         ),
     )
-    settings = load_settings(given, overrides)
+    settings = load_settings(given.table, given.overrides)
     if not options.unsafe_settings:
         check_safe(settings)
     return settings, options
+
+
+def parse_dynamic_peers(text: str) -> DynamicPeers:
+    peers: DynamicPeers = parse_choice("dynamic settings", text, DynamicPeers)
+    return peers
 
 
 def parse_data(text: str | None) -> Path:

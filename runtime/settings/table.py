@@ -198,6 +198,19 @@ class Settings(ConsumerGroupRows):
         1,
         INT_MAX,
     )
+    handshakes_max_open: int = row(
+        2000,
+        "TLS handshakes that are open at the same time; above it the one whose client has been silent for longest is"
+        " ended. Not in Kafka.",
+        1,
+        INT_MAX,
+    )
+    handshake_timeout_ms: int = row(
+        10_000,
+        "A connection whose TLS handshake takes longer is closed. In Kafka connections.max.idle.ms is the only limit.",
+        1,
+        INT_MAX,
+    )
     cluster_session_timeout_ms: int = row(
         1500,
         "In a cluster: a node that shows no sign of life for this time loses its partitions to the others. Fixed when"

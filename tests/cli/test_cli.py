@@ -20,8 +20,11 @@ from callboard import __version__
 from callboard.runtime.log.folder import FORMAT, INFO_NAME
 from callboard.runtime.node.listening import bind
 from callboard.runtime.settings.address import Address
+from callboard.runtime.settings.listener_settings import LISTENER_SETTINGS
 from callboard.runtime.settings.listeners import Listener
 from callboard.runtime.settings.table import SETTINGS
+
+NAMES = [*(setting.name for setting in SETTINGS), *(setting.name for setting in LISTENER_SETTINGS)]
 
 SLOW_TO_IMPORT = ("asyncio", "kio", "pydantic", "rich", "structlog", "uvloop")
 
@@ -85,12 +88,12 @@ def test_bench_passes_options_to_benchmark(tmp_path: Path) -> None:
 def test_settings_prints_columns(tmp_path: Path) -> None:
     lines = run("settings", folder=tmp_path).stdout.splitlines()
     assert lines[0].split() == ["name", "default", "range", "use"]
-    assert [line.split()[0] for line in lines[1:]] == [setting.name for setting in SETTINGS]
+    assert [line.split()[0] for line in lines[1:]] == NAMES
 
 
 def test_settings_json_lists_all_settings(tmp_path: Path) -> None:
     rows = json.loads(run("settings", "--json", folder=tmp_path).stdout)
-    assert [row["name"] for row in rows] == [setting.name for setting in SETTINGS]
+    assert [row["name"] for row in rows] == NAMES
     by_name = {row["name"]: row for row in rows}
     assert by_name["group_min_session_timeout_ms"]["default"] == 6000
     assert by_name["auto_create_topics_enable"]["type"] == "bool"

@@ -7,6 +7,7 @@ import socket
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 from harness import (
@@ -30,6 +31,7 @@ from harness import (
 from peers.wire import decode, encode
 
 from callboard.runtime.kafka.addresses import host_and_port, java_address
+from callboard.runtime.kafka.connection import Connection
 from callboard.runtime.kafka.framing import BYTES_PER_TURN, FRAMES_PER_TURN
 from callboard.runtime.kafka.pending_requests import MAX_BYTES_OPEN, MAX_CALLS_OPEN, MAX_FRAMES_WAITING
 
@@ -361,8 +363,7 @@ async def test_responses_to_client_that_does_not_read_are_bounded(tmp_path: Path
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             await limit_send_buffers(harness, connections=2)
             sent = await send_until_blocked(client, request * 500, lambda: is_writing_paused(harness))
-            transports = [connection.transport for connection in harness.node.connections]
-            waiting = max(transport.get_write_buffer_size() for transport in transports)
+            waiting = max(map(write_buffer_bytes, harness.node.connections))
             assert 0 < waiting < min(3_000_000, sent)
 
 
@@ -375,7 +376,11 @@ async def limit_send_buffers(harness: NodeHarness, connections: int) -> None:
 
 
 def is_writing_paused(harness: NodeHarness) -> bool:
-    return any(connection.transport.get_write_buffer_size() for connection in harness.node.connections)
+    return any(map(write_buffer_bytes, harness.node.connections))
+
+
+def write_buffer_bytes(connection: Connection) -> int:
+    return cast("asyncio.Transport", connection.transport).get_write_buffer_size()
 
 
 async def send_until_blocked(sender: socket.socket, data: bytes, may_block: Callable[[], bool]) -> int:

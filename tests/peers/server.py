@@ -24,7 +24,10 @@ TEST_SETTINGS: Mapping[str, object] = {
 
 
 class ServerProcess:
-    """A server in ``folder``, which has its data, its output (``stdout.txt``) and its log (``stderr.txt``)."""
+    """A server in ``folder``, which has its data, its output (``stdout.txt``) and its log (``stderr.txt``).
+
+    ``listener``: the name of its only one.
+    """
 
     def __init__(
         self,
@@ -32,12 +35,14 @@ class ServerProcess:
         *,
         settings: Mapping[str, object] = TEST_SETTINGS,
         options: Sequence[str] = (),
+        listener: str = "PLAINTEXT",
     ) -> None:
         self.data = folder / "data"
         self.host = "127.0.0.1"
         self.port = 0
         self._settings = settings
         self._options = options
+        self._listener = listener
         self._stdout = folder / "stdout.txt"
         self._stderr = folder / "stderr.txt"
         self._process: subprocess.Popen[bytes] | None = None
@@ -115,7 +120,14 @@ class ServerProcess:
             self.kill()
 
     def _command(self) -> list[str]:
-        command = [sys.executable, "-m", "callboard", "serve", "--listen", f"{self.host}:{self.port}"]
+        command = [
+            sys.executable,
+            "-m",
+            "callboard",
+            "serve",
+            "--listen",
+            f"{self._listener}://{self.host}:{self.port}",
+        ]
         command += ["--data", str(self.data), "--unsafe-settings"]  # tests use short intervals
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]

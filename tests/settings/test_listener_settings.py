@@ -68,7 +68,7 @@ def test_two_listeners_may_advertise_one_address() -> None:
         ("a://h:1,A://h:2", None, "A:PLAINTEXT", "2 listeners have the name A"),
         ("PLAINTEXT://h:1,A://i:1", None, "A:PLAINTEXT", "PLAINTEXT and A have the same port 1: expected different"),
         ("A://h:1", None, "", "no security protocol is defined for the listener A: expected .* as in A:PLAINTEXT"),
-        ("SSL://h:1", None, "", "the listener SSL has the protocol SSL: expected one of PLAINTEXT"),
+        ("SASL_SSL://h:1", None, "", "the listener SASL_SSL has the protocol SASL_SSL: expected one of PLAINTEXT"),
         ("A://h:1", None, "A:SASL_SSL", "the listener A has the protocol SASL_SSL: expected one of PLAINTEXT"),
         ("A://h:1", None, "A", "bad listener security protocol map 'A': expected NAME:PROTOCOL,NAME2:PROTOCOL2"),
         ("A://h:1", "h:1", "A:PLAINTEXT", "the advertised listener 'PLAINTEXT' does not exist: expected one of .* A"),

@@ -1,0 +1,63 @@
+"""PEM files and texts: private keys and certificates."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from ..common.errors import StartError
+
+CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+PRIVATE_KEY: Final = re.compile(r"-----BEGIN ([A-Z]+ )*PRIVATE KEY-----")
+OTHERS_MAY_READ: Final = stat.S_IROTH | stat.S_IWOTH
+
+
+def read_pem(setting: str, path: Path, *, is_private: bool = False) -> str:
+    """The content of a file. ``setting``: its name, for errors.
+
+    Raises StartError if it cannot be read, or if it is private and other users may read it.
+    """
+    try:
+        with path.open(encoding="latin-1") as file:  # text around the blocks has any encoding
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            text = file.read()
+    except OSError as error:
+        raise StartError(f"cannot read {setting} '{path}': {error.strerror}; expected a PEM file") from error
+    if is_private and mode & OTHERS_MAY_READ:
+        raise StartError(
+            f"{setting} '{path}' has the permissions {mode:04o}, so every user of this machine may read the private"
+            f" key: expected at most 0640, as after chmod o-rwx '{path}'"
+        )
+    return text
+
+
+def certificates_in(text: str) -> list[str]:
+    """The PEM of each certificate, in order."""
+    return CERTIFICATE.findall(text)
+
+
+def has_private_key(text: str) -> bool:
+    return PRIVATE_KEY.search(text) is not None
+
+
+def is_encrypted(text: str) -> bool:
+    """Whether the private key has a password."""
+    return "ENCRYPTED" in text
+
+
+@contextmanager
+def as_file(text: str) -> Iterator[str]:
+    """The path of a file in memory with this content: the library reads keys from files only."""
+    descriptor = os.memfd_create("callboard-pem", os.MFD_CLOEXEC)
+    try:
+        data = memoryview(text.encode("latin-1", "replace"))
+        while data:
+            data = data[os.write(descriptor, data) :]
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)

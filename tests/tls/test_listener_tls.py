@@ -1,0 +1,209 @@
+"""Keys and certificates of listeners: what is refused, and how changed files are used."""
+
+from __future__ import annotations
+
+import ssl
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from tls_helpers import LOCALHOST, SERVER_NAME, Authority, TlsFolder
+
+from callboard.runtime.common.errors import StartError
+from callboard.runtime.tls.contexts import make_client_context
+from callboard.runtime.tls.listener_tls import ListenerTls
+from callboard.runtime.tls.settings import parse_tls
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> TlsFolder:
+    return TlsFolder(tmp_path)
+
+
+def listener_tls(files: TlsFolder, **others: str) -> ListenerTls:
+    return ListenerTls("SSL", parse_tls(files.settings(**others)))
+
+
+def refusal(files: TlsFolder, **others: str) -> str:
+    with pytest.raises(StartError) as caught:
+        listener_tls(files, **others)
+    return str(caught.value)
+
+
+def test_keystore_is_required(files: TlsFolder) -> None:
+    expected = "listener SSL: TLS needs the server's certificate: expected ssl_keystore_location"
+    assert refusal(files, ssl_keystore_location="").startswith(expected)
+
+
+def test_file_that_is_not_there_is_named(files: TlsFolder) -> None:
+    path = str(files.folder / "none.pem")
+    assert f"cannot read ssl_keystore_location '{path}': No such file" in refusal(files, ssl_keystore_location=path)
+
+
+def test_private_key_that_others_may_read_is_refused(files: TlsFolder) -> None:
+    files.keystore.chmod(0o644)
+    assert "has the permissions 0644, so every user of this machine may read" in refusal(files)
+    files.keystore.chmod(0o640)
+    listener_tls(files)
+
+
+@pytest.mark.parametrize("missing", ["private key", "certificate"])
+def test_keystore_needs_both_parts(files: TlsFolder, missing: str) -> None:
+    text = files.server.chain_pem if missing == "private key" else files.server.key_pem()
+    files.keystore.write_text(text)
+    assert f"has no {missing}: expected a private key and certificates in PEM" in refusal(files)
+
+
+def test_key_of_another_certificate_is_refused(files: TlsFolder) -> None:
+    files.keystore.write_text(files.authority.issue("other").key_pem() + files.server.chain_pem)
+    assert "the private key does not belong to the first certificate" in refusal(files)
+
+
+def test_certificate_that_is_no_certificate_is_refused(files: TlsFolder) -> None:
+    text = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+    files.keystore.write_text(files.server.key_pem() + text)
+    assert "cannot be used: " in refusal(files)
+
+
+def test_password_of_the_key(files: TlsFolder) -> None:
+    files.server.write(files.keystore, password="geheim")
+    assert "has a password: expected ssl_key_password" in refusal(files)
+    assert "ssl_key_password is not the password of the private key" in refusal(files, ssl_key_password="falsch")
+    listener_tls(files, ssl_key_password="geheim")
+
+
+def test_keys_and_certificates_may_be_texts(files: TlsFolder) -> None:
+    texts = {
+        "ssl_keystore_key": files.server.key_pem(),
+        "ssl_keystore_certificate_chain": files.server.chain_pem,
+        "ssl_truststore_certificates": files.authority.pair.chain_pem,
+        "ssl_client_auth": "required",
+    }
+    tls = ListenerTls("SSL", parse_tls(texts))
+    assert tls.context.verify_mode is ssl.CERT_REQUIRED
+    assert texts["ssl_keystore_key"] not in repr(tls.settings)
+    assert "both ssl_keystore_location and ssl_keystore_key are given" in refusal_of(
+        {**texts, "ssl_keystore_location": "x"}
+    )
+    assert "belong together" in refusal_of({"ssl_keystore_key": texts["ssl_keystore_key"]})
+
+
+def refusal_of(values: dict[str, str]) -> str:
+    with pytest.raises(StartError) as caught:
+        parse_tls(values)
+    return str(caught.value)
+
+
+def test_client_certificates_need_authorities(files: TlsFolder) -> None:
+    assert "ssl_client_auth needs the authorities" in refusal(
+        files, ssl_client_auth="required", ssl_truststore_location=""
+    )
+    files.truststore.write_text("nothing")
+    assert "has no certificate: expected those of authorities" in refusal(files, ssl_client_auth="requested")
+
+
+@pytest.mark.parametrize("text", ["", "TLSv1.1", "TLSv1.2,SSLv3"])
+def test_versions(files: TlsFolder, text: str) -> None:
+    """Nothing is the default."""
+    if not text:
+        versions = listener_tls(files, ssl_enabled_protocols=text).settings.versions
+        assert versions == (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
+    else:
+        assert f"bad ssl_enabled_protocols '{text}': expected one or more of TLSv1.2, TLSv1.3" in refusal(
+            files, ssl_enabled_protocols=text
+        )
+
+
+def test_ciphers(files: TlsFolder) -> None:
+    assert "bad ssl_cipher_suites 'NONE_SUCH': OpenSSL knows none" in refusal(files, ssl_cipher_suites="NONE_SUCH")
+    name = "ECDHE-ECDSA-AES128-GCM-SHA256"
+    ciphers = listener_tls(files, ssl_cipher_suites=name).context.get_ciphers()
+    assert [each["name"] for each in ciphers if each["protocol"] == "TLSv1.2"] == [name]
+
+
+# Reloading ------------------------------------------------------------------------------------------------------------
+
+
+def test_unchanged_files_are_not_read_again(files: TlsFolder) -> None:
+    tls = listener_tls(files)
+    context = tls.context
+    tls.reload_if_changed()
+    assert tls.context is context
+
+
+def test_changed_certificate_is_used_for_new_connections(files: TlsFolder) -> None:
+    tls = listener_tls(files, ssl_client_auth="required")
+    context, expires = tls.context, tls.expires
+    files.authority.issue(SERVER_NAME, ends=timedelta(days=90)).write(files.keystore)
+    tls.reload_if_changed()
+    assert tls.context is not context
+    assert tls.expires > expires + timedelta(days=50)
+
+
+def test_changed_authorities_replace_the_old_ones(files: TlsFolder) -> None:
+    tls = listener_tls(files, ssl_client_auth="required")
+    other = Authority("Another authority")
+    other.write(files.truststore)
+    tls.reload_if_changed()
+    [trusted] = tls.context.get_ca_certs(binary_form=True)
+    assert trusted == other.pair.der
+
+
+@pytest.mark.parametrize("damage", ["removed", "half", "other key"])
+def test_old_certificate_stays_if_the_new_one_cannot_be_used(
+    files: TlsFolder, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And the next change is used."""
+    tls = listener_tls(files)
+    context = tls.context
+    text = files.keystore.read_text()
+    if damage == "removed":
+        files.keystore.unlink()
+    else:
+        files.keystore.write_text(text[:300] if damage == "half" else files.client().read_text())
+    tls.reload_if_changed()
+    tls.reload_if_changed()
+    assert tls.context is context
+    assert caplog.text.count("the old TLS certificate is used further") == 1
+    files.authority.issue(SERVER_NAME).write(files.keystore)
+    tls.reload_if_changed()
+    assert tls.context is not context
+
+
+def test_name_and_alternative_names_may_change_only_if_allowed(
+    files: TlsFolder, caplog: pytest.LogCaptureFixture
+) -> None:
+    changes = (
+        ("ssl_allow_dn_changes", "the new certificate is of 'CN=other', expected 'CN=", "other", LOCALHOST),
+        ("ssl_allow_san_changes", "lacks alternative names", SERVER_NAME, LOCALHOST[:1]),
+    )
+    for setting, expected, subject, names in changes:
+        for is_allowed in (False, True):
+            files.server.write(files.keystore)
+            tls = listener_tls(files, **{setting: str(is_allowed).lower()})
+            context = tls.context
+            files.authority.issue(subject, names).write(files.keystore)
+            caplog.clear()
+            tls.reload_if_changed()
+            assert (tls.context is not context) == is_allowed
+            assert (expected in caplog.text) != is_allowed
+
+
+def test_new_alternative_names_are_allowed(files: TlsFolder) -> None:
+    tls = listener_tls(files)
+    context = tls.context
+    files.authority.issue(SERVER_NAME, (*LOCALHOST, x509.DNSName("more.example"))).write(files.keystore)
+    tls.reload_if_changed()
+    assert tls.context is not context
+
+
+# Clients --------------------------------------------------------------------------------------------------------------
+
+
+def test_client_trusts_its_authorities_and_checks_the_host(files: TlsFolder) -> None:
+    settings = parse_tls({"ssl_truststore_location": str(files.truststore)})
+    context = make_client_context(settings)
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
+    assert [*map(len, (context.get_ca_certs(),))] == [1]
+    assert not make_client_context(settings, checks_host=False).check_hostname
