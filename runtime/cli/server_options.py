@@ -39,10 +39,12 @@ TimeoutS = Annotated[
 
 
 def connect(bootstrap_server: str, timeout_s: float) -> Cluster:
-    """Connections to a server. Raises StartError if the address is invalid."""
+    """Connections to a server. Raises StartError if the address, or a security setting, is invalid."""
     from ..client.cluster import Cluster  # imports more than the help needs
+    from ..client.security import command_security
 
-    return Cluster(parse_address("--bootstrap-server", bootstrap_server, lowest_port=1), timeout_s)
+    address = parse_address("--bootstrap-server", bootstrap_server, lowest_port=1)
+    return Cluster(address, timeout_s, command_security())
 
 
 def parse_assignment(option: str, text: str) -> tuple[str, str]:

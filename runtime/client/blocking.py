@@ -10,6 +10,7 @@ from ..settings.address import Address
 from .errors import ClientError
 from .exchange import Exchange, UnsupportedApi
 from .frame_socket import FrameSocket
+from .security import NO_SECURITY, ClientSecurity, describe_connection_error
 from .versions import API_VERSIONS
 
 CLIENT_ID = "callboard"
@@ -18,12 +19,12 @@ CLIENT_ID = "callboard"
 class BlockingConnection:
     """Connects and exchanges API versions. Raises ClientError if no Kafka server answers in time."""
 
-    def __init__(self, address: Address, timeout_s: float) -> None:
+    def __init__(self, address: Address, timeout_s: float, security: ClientSecurity = NO_SECURITY) -> None:
         self.address = address
         self._timeout_s = timeout_s
         self._exchange = Exchange(CLIENT_ID)
         try:
-            self._socket = FrameSocket(address.host or "localhost", address.port, timeout_s)
+            self._socket = FrameSocket(address.host or "localhost", address.port, timeout_s, security.tls_context())
         except (OSError, UnicodeError) as error:
             raise ClientError(
                 f"cannot reach {address}: {_reason(error, timeout_s)}; is a server running there? "
@@ -76,4 +77,4 @@ class BlockingConnection:
 def _reason(error: Exception, timeout_s: float) -> str:
     if isinstance(error, TimeoutError):
         return f"no answer within {timeout_s:g} s"
-    return (getattr(error, "strerror", None) or str(error)).lower()
+    return describe_connection_error(error).lower() if isinstance(error, OSError) else str(error).lower()

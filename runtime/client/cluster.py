@@ -15,6 +15,7 @@ from ...actors.records import CLASSIC
 from ..settings.address import Address
 from .blocking import BlockingConnection
 from .errors import RETRIABLE_ERRORS, ClientError, RefusedError, raise_if_error
+from .security import NO_SECURITY, ClientSecurity
 
 LATEST, EARLIEST = -1, -2  # special timestamps of ListOffsets
 NO_OFFSET = -1
@@ -89,8 +90,9 @@ class Cluster:
     Every method raises ClientError if the server cannot be reached, and RefusedError if it answers with an error.
     """
 
-    def __init__(self, bootstrap: Address, timeout_s: float) -> None:
+    def __init__(self, bootstrap: Address, timeout_s: float, security: ClientSecurity = NO_SECURITY) -> None:
         self._timeout_s = timeout_s
+        self._security = security
         self._bootstrap = bootstrap
         self._connections: dict[Address, BlockingConnection] = {}
 
@@ -325,7 +327,7 @@ class Cluster:
     def _connection_to(self, address: Address) -> BlockingConnection:
         connection = self._connections.get(address)
         if connection is None:
-            connection = self._connections[address] = BlockingConnection(address, self._timeout_s)
+            connection = self._connections[address] = BlockingConnection(address, self._timeout_s, self._security)
         return connection
 
     def _ask_coordinator(self, group_id: str, ask: Callable[[BlockingConnection], T]) -> T:

@@ -11,6 +11,7 @@ from ...actors.callboard_error import CallboardError
 from ..kafka.codec.frames import BadResponse
 from ..settings.address import Address
 from .exchange import Exchange, UnsupportedApi
+from .security import NO_SECURITY, ClientSecurity, describe_connection_error
 from .versions import API_VERSIONS
 
 TIMEOUT_S = 10.0
@@ -24,8 +25,9 @@ class ChannelLost(CallboardError, ConnectionError):
 class Connection(asyncio.Protocol):
     """One connection. Requests are pipelined; responses come in the same order."""
 
-    def __init__(self, address: Address, client_id: str) -> None:
+    def __init__(self, address: Address, client_id: str, security: ClientSecurity = NO_SECURITY) -> None:
         self.address = address
+        self.security = security
         self.exchange = Exchange(client_id)
         self._responses: deque[asyncio.Future[Any]] = deque()
         self._transport: asyncio.Transport | None = None
@@ -82,13 +84,16 @@ class Connection(asyncio.Protocol):
                 response.set_exception(ChannelLost(f"{self.address} {reason}"))
 
 
-async def connect_to(address: Address, client_id: str) -> Connection:
-    """Connect and exchange API versions. Raises ChannelLost."""
+async def connect_to(address: Address, client_id: str, security: ClientSecurity = NO_SECURITY) -> Connection:
+    """Connect and exchange API versions. Raises ChannelLost, and StartError if keys cannot be read any more."""
+    tls = security.tls_context()
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(TIMEOUT_S):
             host = address.host or "localhost"
-            _, connection = await loop.create_connection(lambda: Connection(address, client_id), host, address.port)
+            _, connection = await loop.create_connection(
+                lambda: Connection(address, client_id, security), host, address.port, ssl=tls
+            )
             try:
                 response = await connection.ask(API_VERSIONS, {})
             except BaseException:
@@ -97,7 +102,8 @@ async def connect_to(address: Address, client_id: str) -> Connection:
     except TimeoutError as error:
         raise ChannelLost(f"cannot reach {address}: no answer within {TIMEOUT_S:g} s") from error
     except OSError as error:
-        raise ChannelLost(f"cannot reach {address}: {error.strerror or error}; is a server running there?") from error
+        reason = describe_connection_error(error)
+        raise ChannelLost(f"cannot reach {address}: {reason}; is a server running there?") from error
     except UnicodeError as error:
         raise ChannelLost(f"cannot reach {address}: {address.host!r} is not a host name: {error}") from error
     connection.exchange.use_versions(response)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import socket
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from ..kafka.codec.frames import SIZE, frame_size
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 READ_BYTES_MAX = 1 << 20
 
@@ -16,11 +19,13 @@ class ConnectionEnded(ConnectionError):
 
 
 class FrameSocket:
-    """``timeout_s``: for connecting and for each read and write. Raises OSError."""
+    """``timeout_s``: for connecting and for each read and write. ``tls``: None without TLS. Raises OSError."""
 
-    def __init__(self, host: str, port: int, timeout_s: float) -> None:
+    def __init__(self, host: str, port: int, timeout_s: float, tls: SSLContext | None = None) -> None:
         self.socket = socket.create_connection((host, port), timeout_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            self.socket = _with_tls(self.socket, host, tls)
 
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)
@@ -48,3 +53,12 @@ class FrameSocket:
                 raise ConnectionEnded(f"it closed the connection after {len(data)} of {size} bytes")
             data += part
         return bytes(data)
+
+
+def _with_tls(plain: socket.socket, host: str, tls: SSLContext) -> socket.socket:
+    """The socket after the handshake. It is closed if that fails."""
+    try:
+        return tls.wrap_socket(plain, server_hostname=host)
+    except BaseException:
+        plain.close()
+        raise

@@ -12,6 +12,7 @@ from typing import Any
 from ..settings.address import Address
 from .connection import ChannelLost, Connection, connect_to
 from .errors import error_name
+from .security import NO_SECURITY, ClientSecurity
 
 HEAD_START_S = 0.5
 """How long a server is waited for before the next one is tried, too."""
@@ -22,7 +23,9 @@ FIND_AGAIN_S = 1.0
 Connecting = asyncio.Task[Connection]
 
 
-async def connect_to_any(addresses: Iterable[Address], client_id: str) -> Connection:
+async def connect_to_any(
+    addresses: Iterable[Address], client_id: str, security: ClientSecurity = NO_SECURITY
+) -> Connection:
     """Connect to the first server that answers. Raises ChannelLost with the error of the last one."""
     attempts: set[Connecting] = set()
     failure = ChannelLost("no server is given")
@@ -30,7 +33,7 @@ async def connect_to_any(addresses: Iterable[Address], client_id: str) -> Connec
     try:
         while remaining or attempts:
             if remaining:
-                attempts.add(_start_connecting(remaining.pop(0), client_id))
+                attempts.add(_start_connecting(remaining.pop(0), client_id, security))
             timeout_s = HEAD_START_S if remaining else None
             done, attempts = await asyncio.wait(attempts, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
             for attempt in done:
@@ -62,7 +65,7 @@ async def _connect_unless_moved(
     known: Connection, group_id: str, address: Address, client_id: str
 ) -> Connection | None:
     """None if the group has another coordinator before this one has answered."""
-    connecting = _start_connecting(address, client_id)
+    connecting = _start_connecting(address, client_id, known.security)
     try:
         while not (await asyncio.wait({connecting}, timeout=FIND_AGAIN_S))[0]:
             if await find_coordinator(known, group_id) != address:
@@ -98,8 +101,8 @@ async def ask_metadata(connection: Connection, topics: Iterable[str] | None) -> 
     return await connection.ask_in_time("metadata", {"topics": named, **flags})
 
 
-def _start_connecting(address: Address, client_id: str) -> Connecting:
-    return asyncio.get_running_loop().create_task(connect_to(address, client_id))
+def _start_connecting(address: Address, client_id: str, security: ClientSecurity) -> Connecting:
+    return asyncio.get_running_loop().create_task(connect_to(address, client_id, security))
 
 
 def _give_up(attempts: Iterable[Connecting]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ...actors.ports import Random
+from ..client.security import NO_SECURITY, ClientSecurity
 from ..log.partition_counts import PartitionCounts
 from ..security.store import SecurityStore
 from ..settings.address import Address
@@ -64,12 +65,14 @@ class ClusterConnection:
         environment: SessionEnvironment | None = None,
         is_exclusive: bool = False,
         inter_broker_listener: str = PLAINTEXT,
+        peer_security: ClientSecurity = NO_SECURITY,
         make_cleaner: MakeCleaner | None = None,
     ) -> None:
         """``addresses``: where clients reach this node. ``scratch``: a folder for files of large partitions.
 
         ``on_failed`` is called with the error when the node cannot take part any more. ``is_exclusive``: see
-        ``NodeIdentity``. ``make_cleaner``: makes what compacts the partitions of this node; None: nobody does here.
+        ``NodeIdentity``. ``peer_security``: of connections to the ``inter_broker_listener`` of other nodes.
+        ``make_cleaner``: makes what compacts the partitions of this node; None: nobody does here.
         """
         endpoints = {listener: Endpoint(*address) for listener, address in addresses.items()}
         identity = NodeIdentity(name, endpoints, version, is_exclusive)
@@ -82,8 +85,9 @@ class ClusterConnection:
         self.ownership.known_file = known_file
         self.log = ClusterLog(self.ownership, counts, max_message_bytes, loader)
         self.view = RegisterView(self.ownership, addresses)
-        self.peers = NodePeers(self.ownership, self.view, self._environment.ttl_s, inter_broker_listener)
-        self._twins = TwinWatch(self.ownership, self._environment.ttl_s)
+        ttl_s = self._environment.ttl_s
+        self.peers = NodePeers(self.ownership, self.view, ttl_s, inter_broker_listener, peer_security)
+        self._twins = TwinWatch(self.ownership, ttl_s)
         self.peer_gate = NodeGate(self.ownership)
         self.producer_ids = self.ownership.producer_ids
         self.has_lease = self.ownership.has_lease

@@ -11,6 +11,7 @@ from ...actors.records import MarkerRecord
 from ...actors.transactions.messages import AddPartitions, VerifyPartitions
 from ...actors.transactions.peers import TopicPartition
 from ..client.connection import ChannelLost, Connection, connect_to
+from ..client.security import NO_SECURITY, ClientSecurity
 from ..common.logs import get_logger
 from ..kafka.cluster_view import ClusterView
 from ..kafka.peer_gate import Sender
@@ -38,8 +39,16 @@ class OpenConnection(NamedTuple):
 class NodePeers:
     """``Peers``. One connection to each session. It is replaced when the register has changed."""
 
-    def __init__(self, node: ClusterNode, view: ClusterView, ttl_s: float, listener: str) -> None:
-        """``listener``: the name of the one by which nodes connect to each other."""
+    def __init__(
+        self,
+        node: ClusterNode,
+        view: ClusterView,
+        ttl_s: float,
+        listener: str,
+        security: ClientSecurity = NO_SECURITY,
+    ) -> None:
+        """``listener``: the name of the one by which nodes connect to each other. ``security``: of that listener."""
+        self._security = security
         self._node = node
         self._listener = listener
         self._without_listener: set[str] = set()  # sessions that were logged
@@ -153,7 +162,8 @@ class NodePeers:
             return known.connection
         self._number += 1
         sender = Sender(own.name, self._number, register.version)
-        connection = await connect_to(self._address(session, node), client_id(self._node.secret, sender, session))
+        name = client_id(self._node.secret, sender, session)
+        connection = await connect_to(self._address(session, node), name, self._security)
         newer = self._connections.get(session)
         if newer is not None and newer is not known and not newer.connection.is_lost:
             connection.close()  # another request has connected meanwhile

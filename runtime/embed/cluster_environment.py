@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from ..client.security import ClientSecurity
 from ..cluster.cluster_node import ClusterNode
 from ..cluster.compaction.cleaner import ChildWorkers, ClusterCleaner
 from ..cluster.connection import ClusterConnection
@@ -17,6 +18,7 @@ from ..disk.disk import Disk
 from ..log.partition_counts import PartitionCounts
 from ..node.environment import Environment
 from ..node.listening import Sockets, advertised_addresses
+from ..settings.client_settings import ClientSettings
 from ..settings.table import Options, Settings
 
 SCRATCH = "cluster-scratch"
@@ -68,8 +70,15 @@ def make_connection(
         environment=session_environment(settings, engine_of(options.cluster.url)),
         is_exclusive=options.cluster.is_exclusive,
         inter_broker_listener=options.inter_broker_listener,
+        peer_security=peer_security(options),
         make_cleaner=None if scratch is None else make_cleaner,
     )
+
+
+def peer_security(options: Options) -> ClientSecurity:
+    """How this node connects to others: with the protocol, the certificate and the authorities of its own listener."""
+    listener = next(each for each in options.listeners if each.name == options.inter_broker_listener)
+    return ClientSecurity(ClientSettings(listener.protocol, listener.settings))
 
 
 def session_environment(settings: Settings, engine: StoreEngine) -> SessionEnvironment:

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self, Unpack
 from weakref import WeakSet
 
+from ..client.security import Security
 from .blocking import BlockingMember
 from .member import Member
 from .options import MemberArguments
@@ -23,8 +24,8 @@ STOP_TIMEOUT_S = 10.0
 class RemoteCoordinator:
     """Returned by ``connect``: use ``async with``, then create any number of members."""
 
-    def __init__(self, bootstrap: str) -> None:
-        self._connector = TcpConnector(bootstrap)
+    def __init__(self, bootstrap: str, security: Security | None = None) -> None:
+        self._connector = TcpConnector(bootstrap, security)
         self._members: WeakSet[Member] = WeakSet()
 
     async def __aenter__(self) -> Self:
@@ -50,8 +51,8 @@ class RemoteCoordinator:
 class RemoteThreadCoordinator:
     """Returned by ``connect_in_thread``: the same for programs without an event loop. Its own loop runs in a thread."""
 
-    def __init__(self, bootstrap: str) -> None:
-        self._connector = TcpConnector(bootstrap)
+    def __init__(self, bootstrap: str, security: Security | None = None) -> None:
+        self._connector = TcpConnector(bootstrap, security)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
@@ -97,11 +98,18 @@ class RemoteThreadCoordinator:
         await self._stopping.wait()
 
 
-def connect(bootstrap: str) -> RemoteCoordinator:
-    """``async with callboard.connect("host:port") as coordinator: coordinator.member(...)``. Raises StartError."""
-    return RemoteCoordinator(bootstrap)
+def connect(bootstrap: str, security: Security | None = None) -> RemoteCoordinator:
+    """``async with callboard.connect("host:port") as coordinator: coordinator.member(...)``. Raises StartError.
+
+    ``security``: the path of a file with Kafka's security settings of a client, or these settings, as in
+    ``{"security.protocol": "SSL", "ssl.truststore.location": "ca.pem"}``. They override environment variables.
+    """
+    return RemoteCoordinator(bootstrap, security)
 
 
-def connect_in_thread(bootstrap: str) -> RemoteThreadCoordinator:
-    """``with callboard.connect_in_thread("host:port") as coordinator: coordinator.member(...)``. Raises StartError."""
-    return RemoteThreadCoordinator(bootstrap)
+def connect_in_thread(bootstrap: str, security: Security | None = None) -> RemoteThreadCoordinator:
+    """``with callboard.connect_in_thread("host:port") as coordinator: coordinator.member(...)``. Raises StartError.
+
+    ``security``: as in ``connect``.
+    """
+    return RemoteThreadCoordinator(bootstrap, security)

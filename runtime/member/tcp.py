@@ -12,6 +12,7 @@ from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.messages import GroupRequest
 from ..client.connection import TIMEOUT_S, Connection
 from ..client.reaching import ask_metadata, broker_addresses, connect_to_any, connect_to_coordinator
+from ..client.security import Security, load_security
 from ..common.errors import StartError
 from ..settings.address import Address, parse_address
 from .group_channel import GroupChannel
@@ -31,12 +32,14 @@ class TcpConnector:
     """``bootstrap``: "host:port", or several with commas between, of which any may answer. Raises StartError.
 
     The other servers of the cluster are learned from the first one that answers, and used when it does not any more.
+    ``security``: a file of the client's settings, or values; None for environment variables only.
     """
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, security: Security | None = None) -> None:
         if not isinstance(bootstrap, str):
             raise StartError(f"bad bootstrap {bootstrap!r}: expected text, as in '127.0.0.1:9092'")
         self._given = tuple(parse_address("bootstrap", part.strip(), 1) for part in bootstrap.split(","))
+        self._security = load_security(security)
         self._learned: Sequence[Address] = ()
         self._learned_s = float("-inf")
         self._last: Address | None = None  # the one that has answered last
@@ -58,7 +61,7 @@ class TcpConnector:
     async def connect_to_any(self, client_id: str) -> Connection:
         """Raises ChannelLost with the error of the last server."""
         addresses = dict.fromkeys([*filter(None, [self._last]), *self._given, *self._learned])
-        connection = await connect_to_any(addresses, client_id)
+        connection = await connect_to_any(addresses, client_id, self._security)
         try:
             await self._learn(connection)
         except BaseException:

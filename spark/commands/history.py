@@ -20,7 +20,7 @@ import typer
 from ...runtime.cli.groups.tables import Column, Table, format_count, format_number, print_facts, print_table
 from ...runtime.cli.main import make_app
 from ...runtime.cli.options import DataFolder, Groups, Reason
-from ...runtime.cli.server_options import DEFAULT_SERVER, Bootstrap, TimeoutS
+from ...runtime.cli.server_options import DEFAULT_SERVER, Bootstrap, TimeoutS, connect
 from ...runtime.client.errors import ClientError
 from ...runtime.common.printing import print_error, print_hint, print_json, print_line
 from ...runtime.settings.address import parse_address
@@ -226,7 +226,7 @@ def restore_offsets(
     master: Master = None,
 ) -> None:
     """Write a group's offsets as they were at a time, through a running server."""
-    from ...runtime.client.cluster import Cluster, OffsetAndMetadata
+    from ...runtime.client.cluster import OffsetAndMetadata
     from ..history.changes import RESTORE
     from ..history.opening import open_to_write
     from ..history.restore import check_no_members, describe_group, plan_restore
@@ -234,7 +234,7 @@ def restore_offsets(
 
     time, history_table, target = parse_time("--at", at, datetime.now(UTC)), open_to_write(table), to_group or group
     address = parse_address("--bootstrap-server", bootstrap_server, lowest_port=1)
-    with Cluster(address, timeout) as cluster:  # before Spark starts, which takes seconds
+    with connect(bootstrap_server, timeout) as cluster:  # before Spark starts, which takes seconds
         if fence or dry_run:
             describe_group(cluster, target)  # checks that the server responds
         else:
@@ -252,7 +252,7 @@ def restore_offsets(
         for row in rows
     }
     change = new_change(RESTORE, target, group, time.isoformat(), reason, str(address))
-    with Cluster(address, timeout) as cluster:
+    with connect(bootstrap_server, timeout) as cluster:
         steps = plan_restore(target_offsets, cluster.committed(target))
         change_offsets(cluster, history_table, change, steps, fence, dry_run, as_json)
 
@@ -270,7 +270,6 @@ def undo_change(
     timeout: TimeoutS = 10.0,
 ) -> None:
     """Undo a restore: give its group the offsets that it had before."""
-    from ...runtime.client.cluster import Cluster
     from ..history.changes import UNDO, read_changes
     from ..history.opening import open_to_write
     from ..history.restore import check_no_members, find_change_to_undo, plan_undo
@@ -279,7 +278,7 @@ def undo_change(
     address = parse_address("--bootstrap-server", bootstrap_server, lowest_port=1)
     old = find_change_to_undo(read_changes(history_table), change_id)
     change = new_change(UNDO, old.group, old.group, old.as_of, reason, str(address))._replace(of=old.change_id)
-    with Cluster(address, timeout) as cluster:
+    with connect(bootstrap_server, timeout) as cluster:
         if not (fence or dry_run):
             check_no_members(cluster, old.group)
         steps = plan_undo(old, cluster.committed(old.group), force)

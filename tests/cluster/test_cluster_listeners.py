@@ -12,6 +12,7 @@ from typing import Any
 from aiokafka import AIOKafkaProducer, TopicPartition
 from harness import Client
 from program_helpers import PROGRAM, serving
+from tls_helpers import TlsFolder
 
 from .cluster_server_helpers import LISTENER, ClusterServer, cluster_of, wait_until_balanced
 from .probe import TOPIC
@@ -149,3 +150,21 @@ async def wait_for_brokers(ports: set[int]) -> None:
             async with connected(port) as client:
                 while {broker["port"] for broker in (await metadata(client))["brokers"]} != ports:
                     await asyncio.sleep(0.02)
+
+
+def test_nodes_connect_to_each_other_by_mutual_tls(tmp_path: Path) -> None:
+    """Each shows its own certificate, and markers of transactions reach partitions of the other one.
+
+    One node is killed and starts again meanwhile.
+    """
+    files = TlsFolder(tmp_path)
+    nodes = ("--listener-security-protocol-map", "NODES:SSL", "--inter-broker-listener-name", "NODES")
+    settings = files.settings(ssl_client_auth="required").items()
+    tls = (part for name, value in settings for part in ("--set", f"listener_name_nodes_{name}={value}"))
+    options = ("--listen", "NODES://127.0.0.1:0", *nodes, *tls)
+    with cluster_of(2, tmp_path, store(tmp_path), *options) as servers:
+        asyncio.run(commit_in_transactions(servers[0], "PLAINTEXT"))
+        servers[1].send(signal.SIGKILL)
+        servers[1].start(*options)
+        wait_until_balanced(servers)
+        asyncio.run(commit_in_transactions(servers[1], "PLAINTEXT"))

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import typer
 
-from ...client.cluster import Cluster
 from ...common.errors import StartError
 from ...common.printing import Writable, csv_stream, print_error, print_lines
 from ...disk.disk import Disk
-from ...settings.address import parse_address
+from ..server_options import connect
 from .kafka_export import build_folders, describe_result, prepare_export, swap_folders, undo_export
 from .parse import FORMATS
 from .progress import track_progress
@@ -58,7 +57,7 @@ def export_table(
     problem_printer, seen_groups = ProblemPrinter(), _GroupRecorder()
     prints_to_terminal = output is None and sys.stdout.isatty()
     if bootstrap is not None:
-        with Cluster(parse_address("--bootstrap-server", bootstrap, lowest_port=1), timeout_s) as cluster:
+        with connect(bootstrap, timeout_s) as cluster:
             names = sorted(groups or (group.group_id for group in cluster.groups()))
             rows = read_server_rows(cluster, track_progress(names, "groups", to_terminal=prints_to_terminal))
             _write(seen_groups.record(rows), write, output)

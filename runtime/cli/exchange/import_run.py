@@ -7,15 +7,14 @@ from pathlib import Path
 
 import typer
 
-from ...client.cluster import Cluster
 from ...client.errors import ClientError
 from ...common.errors import StartError
 from ...common.printing import print_error, print_json, print_line
 from ...disk.disk import Disk
 from ...disk.modes import file_mode_of
 from ...log.format.errors import UnsupportedCompression
-from ...settings.address import parse_address
 from ..groups.tables import format_count
+from ..server_options import connect
 from .export_run import ProblemPrinter
 from .kafka_import import KafkaPartitionCounts, ReadBackDiffers
 from .kafka_import import import_log as build_data_folder
@@ -38,12 +37,12 @@ def import_table(
 ) -> None:
     if form is not None and form not in FORMATS:
         raise StartError(f"bad --format '{form}': expected {' or '.join(FORMATS)}")
-    address = parse_address("--bootstrap-server", bootstrap, lowest_port=1)
+    cluster = connect(bootstrap, timeout_s)  # which checks the address; it connects later
     default_group = groups[0] if len(groups) == 1 else None
     offsets = choose_groups(read_table(file, ProblemPrinter(), form, default_group, max_bytes), groups)
     outcomes: list[GroupImportResult] = []
     try:
-        with Cluster(address, timeout_s) as cluster:
+        with cluster:
             outcomes.extend(import_groups(cluster, offsets, track_progress(sorted(offsets), "groups"), is_dry))
     except (ClientError, KeyboardInterrupt):
         if outcomes:

@@ -1,0 +1,83 @@
+"""ClientSecurity: how connections to servers are secured."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ..settings.client_settings import ClientSettings, load_client_settings, parse_client_settings
+from ..tls.file_stamps import FileStamp, stamps_of
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+    from ..tls.settings import TlsSettings
+
+Security = str | Path | Mapping[str, str]
+"""A file of NAME=VALUE, or values, by Kafka's names of the settings of a client."""
+
+
+COMMAND_CONFIG: Final = "CALLBOARD_COMMAND_CONFIG"
+
+
+class ClientSecurity:
+    """The security of all connections that one command, connector or node opens."""
+
+    def __init__(self, settings: ClientSettings | None = None) -> None:
+        """Reads keys and certificates. Raises StartError if they cannot be used."""
+        self.settings = settings or ClientSettings()
+        self._tls = _parse_tls(self.settings) if self.settings.has_tls else None
+        self._context: SSLContext | None = None
+        self._stamps: tuple[FileStamp, ...] = ()
+        self.tls_context()
+
+    def tls_context(self) -> SSLContext | None:
+        """The context for a new connection; None without TLS. Changed files are read again. Raises StartError."""
+        if self._tls is None:
+            return None
+        stamps = stamps_of(self._tls.paths())
+        if self._context is None or stamps != self._stamps:
+            from ..tls.contexts import make_client_context
+
+            self._context = make_client_context(self._tls, checks_host=self.settings.checks_host)
+            self._stamps = stamps
+        return self._context
+
+
+NO_SECURITY: Final = ClientSecurity()
+"""Connections without TLS."""
+
+
+def load_security(security: Security | None = None, environment: Mapping[str, str] = os.environ) -> ClientSecurity:
+    """From a file or values, which override environment variables. Raises StartError."""
+    if isinstance(security, Mapping):
+        return ClientSecurity(parse_client_settings(security, environment))
+    return ClientSecurity(load_client_settings(None if security is None else Path(security), environment))
+
+
+def command_security(environment: Mapping[str, str] = os.environ) -> ClientSecurity:
+    """The security of a command: from the file that CALLBOARD_COMMAND_CONFIG names, and environment variables.
+
+    Raises StartError.
+    """
+    return load_security(environment.get(COMMAND_CONFIG) or None, environment)
+
+
+def _parse_tls(settings: ClientSettings) -> TlsSettings:
+    from ..tls.settings import parse_tls  # without TLS nothing of it is imported
+
+    return parse_tls(settings.values)
+
+
+def describe_connection_error(error: OSError) -> str:
+    """Why a server cannot be reached. The reason of a failed TLS handshake in words."""
+    if "ssl" in sys.modules:
+        from ..tls.failures import describe_client_failure
+
+        reason = describe_client_failure(error)
+        if reason is not None:
+            return reason
+    return error.strerror or str(error)

@@ -1,0 +1,106 @@
+"""Callboard's own clients over TLS: ``connect`` and commands."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from harness import DEADLINE_S, async_test, running_node
+from tls_helpers import Authority, TlsFolder
+
+import callboard
+from callboard.runtime.client.cluster import Cluster
+from callboard.runtime.client.errors import ClientError
+from callboard.runtime.client.security import command_security, load_security
+from callboard.runtime.settings.address import Address
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> TlsFolder:
+    return TlsFolder(tmp_path)
+
+
+def client_values(files: TlsFolder, client: str = "") -> dict[str, str]:
+    """The settings of a client by Kafka's names. ``client``: whose certificate it has; "" for none."""
+    values = {"security.protocol": "SSL", "ssl.truststore.location": str(files.truststore)}
+    return values | ({"ssl.keystore.location": str(files.client(client))} if client else {})
+
+
+@async_test
+async def test_member_has_a_shard_over_mutual_tls(files: TlsFolder) -> None:
+    options = {"listeners": (files.listener(ssl_client_auth="required"),)}
+    async with running_node(files.folder / "data", options) as harness:
+        address = f"127.0.0.1:{harness.port}"
+        async with callboard.connect(address, client_values(files, "worker")) as coordinator:
+            async with coordinator.member("g", resources={"t": 3}) as member:
+                assignment = await member.next_assignment()
+                await assignment.shards[0].commit(7)
+                principals = {str(each.principal) for each in harness.node.connections}
+            assert (len(assignment.shards), principals) == (3, {"User:CN=worker"})
+        with pytest.raises(callboard.ChannelLost, match=r"requires a certificate|closed the connection|disconnected"):
+            async with callboard.connect(address, client_values(files)):
+                pass
+
+
+async def asked(port: int, values: dict[str, str], host: str = "127.0.0.1") -> list[str]:
+    """The groups of a server, as a command lists them."""
+
+    def ask() -> list[str]:
+        with Cluster(Address(host, port), DEADLINE_S, load_security(values, {})) as cluster:
+            return [group.group_id for group in cluster.groups()]
+
+    return await asyncio.to_thread(ask)
+
+
+@async_test
+async def test_commands_speak_tls(files: TlsFolder) -> None:
+    async with running_node(files.folder / "data", {"listeners": (files.listener(),)}) as harness:
+        assert await asked(harness.port, client_values(files)) == []
+
+
+@async_test
+async def test_certificate_of_the_server_is_checked(files: TlsFolder) -> None:
+    """Its authority, and its name."""
+    strange = Authority("Strange").write(files.folder / "strange.pem")
+    files.authority.issue("other.example", ()).write(files.keystore)
+    async with running_node(files.folder / "data", {"listeners": (files.listener(),)}) as harness:
+        with pytest.raises(ClientError, match="its certificate is refused: "):
+            await asked(harness.port, {**client_values(files), "ssl.truststore.location": str(strange)})
+        with pytest.raises(ClientError, match=r"its certificate is refused: .*127.0.0.1"):
+            await asked(harness.port, client_values(files))
+        unchecked = {**client_values(files), "ssl.endpoint.identification.algorithm": ""}
+        assert await asked(harness.port, unchecked) == []
+
+
+@async_test
+async def test_client_without_tls_is_refused_by_a_listener_with_tls(files: TlsFolder) -> None:
+    async with running_node(files.folder / "data", {"listeners": (files.listener(),)}) as harness:
+        with pytest.raises(ClientError, match="did not answer api_versions"):
+            await asked(harness.port, {})
+
+
+@async_test
+async def test_client_with_tls_is_refused_by_a_listener_without(files: TlsFolder) -> None:
+    async with running_node(files.folder / "data") as harness:
+        with pytest.raises(ClientError, match="cannot reach"):
+            await asked(harness.port, client_values(files))
+
+
+def test_changed_files_are_used_for_the_next_connection(files: TlsFolder) -> None:
+    security = load_security(client_values(files), {})
+    context = security.tls_context()
+    assert security.tls_context() is context
+    Authority("Another").write(files.truststore)
+    assert security.tls_context() is not context
+
+
+def test_commands_take_a_file_and_environment_variables(files: TlsFolder) -> None:
+    path = files.folder / "client.properties"
+    path.write_text("\n".join(f"{name}={value}" for name, value in client_values(files).items()))
+    security = command_security(
+        {"CALLBOARD_COMMAND_CONFIG": str(path), "CALLBOARD_SSL_KEYSTORE_LOCATION": str(files.client())}
+    )
+    assert security.settings.values["ssl_keystore_location"] == str(files.client())
+    assert security.tls_context() is not None
+    assert command_security({}).tls_context() is None
