@@ -28,6 +28,7 @@ OUTPUT_TAIL_CHARS = 2000
 KILL_ROUNDS = "CALLBOARD_KILL_ROUNDS=20"
 WHEEL_STEPS = "CALLBOARD_WHEEL_STEPS=5000000"
 FUZZ_FRAMES = "CALLBOARD_FUZZ_FRAMES=100000"
+TLS_FUZZ_CASES = "CALLBOARD_TLS_FUZZ_CASES=100000"
 FAULTS = 10  # of a seed
 MANY_EXAMPLES = "CALLBOARD_EXAMPLE_FACTOR=20"
 
@@ -115,6 +116,11 @@ def run_wheel(seed: int) -> str | None:
 def run_fuzz(seed: int) -> str | None:
     """100,000 damaged frames for a server."""
     return run_pytest("tests/kafka/test_fuzz.py", f"CALLBOARD_FUZZ_SEED={seed}", FUZZ_FRAMES)
+
+
+def run_tls_fuzz(seed: int) -> str | None:
+    """100,000 handshakes and connections with damaged TLS."""
+    return run_pytest("tests/tls/test_tls_fuzz.py", f"CALLBOARD_TLS_FUZZ_SEED={seed}", TLS_FUZZ_CASES)
 
 
 def run_leases(seed: int) -> str | None:
@@ -248,6 +254,9 @@ PROOFS: Mapping[str, Proof] = {
     "kills": Proof(run_kills, 50, 1, f"{KILL_ROUNDS} CALLBOARD_TEST_SEED={{seed}} pytest tests/node/test_crash.py"),
     "wheel": Proof(run_wheel, 100, 1, f"{WHEEL_STEPS} CALLBOARD_WHEEL_SEED={{seed}} pytest tests/timer/test_wheel.py"),
     "fuzz": Proof(run_fuzz, 100, 1, f"{FUZZ_FRAMES} CALLBOARD_FUZZ_SEED={{seed}} pytest tests/kafka/test_fuzz.py"),
+    "tls-fuzz": Proof(
+        run_tls_fuzz, 100, 1, f"{TLS_FUZZ_CASES} CALLBOARD_TLS_FUZZ_SEED={{seed}} pytest tests/tls/test_tls_fuzz.py"
+    ),
     "leases": Proof(run_leases, 500, 1, "CALLBOARD_LEASE_SEED={seed} pytest tests/member/test_member_lease.py"),
     "properties": Proof(
         run_properties, 100, 1, f"{MANY_EXAMPLES} pytest tests/log -m hypothesis --hypothesis-seed={{seed}}"
