@@ -21,6 +21,7 @@ BENCHES = {
     "start": "time until a coordinator is ready on an empty folder, as a process and embedded",
     "groups": "memory of many groups, passivated and active",
     "members": "time that a group of many members takes to join, sync and rebalance",
+    "reconnect": "how long heartbeats wait while many clients with TLS connect at once",
     "hostile": "how long heartbeats wait while another client sends very large requests",
     "memory": "memory of a server that clients fill, compared with memory_limit_bytes",
     "load": "loading one partition of the log, with and without numpy, compared with reading its file",

@@ -3,15 +3,17 @@
 It has the same event loop, sockets and parser as Callboard's server, but no coordinator, so that the ratio to it is the
 cost of the coordinator. It supports Heartbeat v4, ConsumerGroupHeartbeat v1 and OffsetCommit v9, and always responds
 with success; any other request closes the connection.
-``python -m callboard.bench.bare_server [--listen HOST:PORT] [--wrong-at N]``.
+``python -m callboard.bench.bare_server [--listen HOST:PORT] [--wrong-at N] [--tls KEYSTORE]``.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import ssl
 from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, cast
 
 import uvloop
@@ -139,11 +141,15 @@ class BareConnection(asyncio.Protocol):
         return answers, start
 
 
-async def serve(host: str, port: int, wrong_at: int) -> None:
-    """Serve until the process ends."""
+async def serve(host: str, port: int, wrong_at: int, keystore: Path | None = None) -> None:
+    """Serve until the process ends. ``keystore``: for the TLS of the event loop."""
+    tls = None
+    if keystore is not None:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(keystore)
     answers = Answers(wrong_at)
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: BareConnection(answers), host, port)
+    server = await loop.create_server(lambda: BareConnection(answers), host, port, ssl=tls)
     name, number = server.sockets[0].getsockname()[:2]
     print(f"bare ready on {name}:{number}", flush=True)
     await server.serve_forever()
@@ -155,8 +161,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--wrong-at", type=int, metavar="N", default=0, help="give response N a wrong correlation id (0: none)"
     )
+    parser.add_argument("--tls", type=Path, metavar="KEYSTORE", help="use the event loop's TLS (default: none)")
     options = parser.parse_args(argv)
-    uvloop.run(serve(*parse_address(options.listen), options.wrong_at))
+    uvloop.run(serve(*parse_address(options.listen), options.wrong_at, options.tls))
     return 0
 
 

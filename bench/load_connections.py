@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from ssl import SSLWantReadError
 from typing import NamedTuple
 
 from callboard.bench.harness import BenchError
@@ -131,7 +132,10 @@ class LoadConnection:
 
     def take(self) -> int:
         """Read once and check every byte. Returns the number of completed responses."""
-        data = self._receive(RECEIVE_BYTES)
+        try:
+            data = self._receive(RECEIVE_BYTES)
+        except SSLWantReadError:
+            return 0  # a part of a record, or one without data
         if not data or not self._answers.accept(data):
             raise BenchError(self._wrong(data))
         count, self._rest = divmod(self._rest + len(data), self._answers.frame_bytes)

@@ -13,6 +13,8 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
+from pathlib import Path
+from ssl import SSLContext
 from typing import Any
 
 from callboard.bench.bare_server import commit_answer, consumer_heartbeat_answer
@@ -29,6 +31,7 @@ from callboard.bench.group_setup import (
 )
 from callboard.bench.harness import BenchError, ChildProcess, process_cpu_s
 from callboard.bench.load_connections import FrameSequence, LoadConnection, LoadResult, run_load
+from callboard.bench.tls_files import client_context
 from callboard.bench.wire import (
     ANSWER_TIMEOUT_S,
     CORRELATION_AT_ANSWER,
@@ -54,10 +57,18 @@ class LoadProcess(ChildProcess):
     """
 
     def __init__(
-        self, address: str, connections: int, groups: Sequence[str], joins: bool, server_pids: Sequence[int]
+        self,
+        address: str,
+        connections: int,
+        groups: Sequence[str],
+        joins: bool,
+        server_pids: Sequence[int],
+        truststore: Path | None = None,
     ) -> None:
+        """``truststore``: for connections with TLS."""
         arguments = [address, "--connections", str(connections), "--groups", ",".join(groups)]
         arguments += [] if joins else ["--no-join"]
+        arguments += [] if truststore is None else ["--tls", str(truststore)]
         arguments += [part for pid in server_pids for part in ("--server-pid", str(pid))]
         super().__init__(["-m", "callboard.bench.load_generator", *arguments], "the load generator")
         try:
@@ -171,9 +182,9 @@ def in_turn(groups: Sequence[str], members: int) -> list[str]:
     return [groups[index % len(groups)] for index in range(members)]
 
 
-def coordinators(address: str, groups: Sequence[str]) -> dict[str, str]:
+def coordinators(address: str, groups: Sequence[str], tls: SSLContext | None = None) -> dict[str, str]:
     """The addresses of the groups' coordinators."""
-    with Client(address) as client:
+    with Client(address, tls) as client:
         return {group: find_coordinator(client, group) for group in groups}
 
 
@@ -244,6 +255,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--server-pid", type=int, metavar="N", action="append", default=[], help="process whose CPU time is read"
     )
+    parser.add_argument("--tls", type=Path, metavar="TRUSTSTORE", help="connect with TLS (default: without)")
     options = parser.parse_args(argv)
     try:
         _serve_orders(options)
@@ -256,9 +268,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _serve_orders(options: argparse.Namespace) -> None:
     with ExitStack() as stack:
         groups, joins = options.groups.split(","), not options.no_join
-        by_group = coordinators(options.address, groups) if joins else dict.fromkeys(groups, options.address)
+        tls = client_context(options.tls)
+        by_group = coordinators(options.address, groups, tls) if joins else dict.fromkeys(groups, options.address)
         members_groups = in_turn(groups, options.connections)
-        clients = [stack.enter_context(Client(by_group[group])) for group in members_groups]
+        clients = [stack.enter_context(Client(by_group[group], tls)) for group in members_groups]
         load = Load(clients, groups, joins, options.server_pid)
         gc.disable()  # there are no reference cycles, and a pause would be attributed to the server
         _say({"ready": options.connections})

@@ -3,7 +3,8 @@
 Measures heartbeats, of the classic and of the consumer protocol, and durable commits per second over TCP, with one
 request in flight on each connection and pipelined. The bare server (``bare_server.py``) decodes each request with the
 same parser and event loop, and responds with prepared bytes; so the ratio to it is the cost of the coordinator,
-independent of the machine. Rounds of both servers are interleaved, and the ratio is computed in each round.
+independent of the machine. Rounds of both servers are interleaved, and the ratio is computed in each round. With
+``--tls`` both are measured with TLS, too, the bare server with that of the event loop.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from callboard.bench.harness import (
 )
 from callboard.bench.load_connections import LoadResult
 from callboard.bench.load_generator import COMMITS, CONSUMER_HEARTBEATS, HEARTBEATS, LoadProcess, group_names
+from callboard.bench.tls_files import make_tls_files
 from callboard.bench.wire import Client
 
 PIPELINED = 16
@@ -43,7 +45,9 @@ MEMORY_CONNECTIONS = 50
 READY_RUNS = 7
 UNDISTURBED_SHARE = 0.9  # of a core
 LEAN_SHARE = 0.7  # of the server's CPU time per request; above it a note is printed
-BARE = "bare"
+BARE, CALLBOARD = "bare", "callboard"
+WITH_TLS = " TLS"
+"""After the name of a server: the bare one has the event loop's TLS."""
 REQUESTS = (HEARTBEATS, CONSUMER_HEARTBEATS, COMMITS)
 PURPOSE = "Measure heartbeats and durable commits per second over TCP, compared with a minimal server."
 
@@ -139,6 +143,9 @@ def _parser() -> argparse.ArgumentParser:
         "-b", "--bootstrap-server", metavar="HOST:PORT", help="measure this server (default: start one)"
     )
     add_output(parser)
+    parser.add_argument(
+        "--tls", action="store_true", help="measure both servers with TLS, too: the bare one with the event loop's"
+    )
     parser.add_argument("--quick", action="store_true", help="one round of 0.5 s, as a smoke test")
     return parser
 
@@ -153,6 +160,8 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     for name in ("seconds", "rounds", "connections", "groups"):
         if getattr(options, name) <= 0:
             parser.error(f"--{name} {getattr(options, name)}: expected more than 0")
+    if options.tls and options.bootstrap_server is not None:
+        parser.error("--tls: expected no --bootstrap-server, because the servers need the certificates that it makes")
     if options.groups > options.connections:
         parser.error(f"--groups {options.groups}: expected at most one for each of {options.connections} connections")
     return options
@@ -181,10 +190,11 @@ def run(options: argparse.Namespace) -> Result:
         bare = stack.enter_context(Server(["-m", "callboard.bench.bare_server"], "the bare server"))
         if options.bootstrap_server is None:
             server = stack.enter_context(callboard_server())
-            measured = _measured_server(stack, options, "callboard", server.address, server.pid)
+            measured = _measured_server(stack, options, CALLBOARD, server.address, server.pid)
         else:
             measured = _measured_server(stack, options, "target", options.bootstrap_server, None)
-        rounds = _interleaved((_measured_server(stack, options, BARE, bare.address, bare.pid), measured), options)
+        tls = _servers_with_tls(stack, options) if options.tls else ()
+        rounds = _interleaved((_measured_server(stack, options, BARE, bare.address, bare.pid), measured, *tls), options)
         compared = measured.load.verify()
         measured.load.leave()
     rows = _rows(rounds, options.connections)
@@ -193,26 +203,47 @@ def run(options: argparse.Namespace) -> Result:
     return Result(rows, compared, _ready_times(1 if options.quick else READY_RUNS), _memory(MEMORY_GROUPS))
 
 
+def _servers_with_tls(stack: ExitStack, options: argparse.Namespace) -> tuple[MeasuredServer, ...]:
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-server-tls-")))
+    files = make_tls_files(folder)
+    bare_command = ["-m", "callboard.bench.bare_server", "--tls", str(files.keystore)]
+    bare = stack.enter_context(Server(bare_command, "the bare server"))
+    server = stack.enter_context(callboard_server(keystore=files.keystore))
+    return tuple(
+        _measured_server(stack, options, name + WITH_TLS, each.address, each.pid, files.truststore)
+        for name, each in ((BARE, bare), (CALLBOARD, server))
+    )
+
+
 @contextmanager
-def callboard_server(parent: Path | None = None, settings: Sequence[str] = ()) -> Iterator[Server]:
+def callboard_server(
+    parent: Path | None = None, settings: Sequence[str] = (), keystore: Path | None = None
+) -> Iterator[Server]:
     """``callboard serve`` as a subprocess on an empty folder in ``parent``, by default the current folder.
 
-    The system's folder for temporary files is not used, since it may be in memory, where a sync costs nothing.
+    ``keystore``: for TLS. The system's folder for temporary files is not used, since it may be in memory, where a sync
+    costs nothing.
     """
     with tempfile.TemporaryDirectory(prefix="bench-server-", dir=parent or Path.cwd()) as folder:
-        arguments = ["serve", "--listen", "127.0.0.1:0", "--data", folder, "--sync", "always"]
-        for setting in ("group_initial_rebalance_delay_ms=0", *settings):
+        protocol = "PLAINTEXT" if keystore is None else "SSL"
+        tls = () if keystore is None else (f"ssl_keystore_location={keystore}",)
+        arguments = ["serve", "--listen", f"{protocol}://127.0.0.1:0", "--data", folder, "--sync", "always"]
+        for setting in ("group_initial_rebalance_delay_ms=0", *tls, *settings):
             arguments += ["--set", setting]
         with Server(["-m", "callboard", *arguments], "callboard serve") as server:
             yield server
 
 
 def _measured_server(
-    stack: ExitStack, options: argparse.Namespace, name: str, address: str, pid: int | None
+    stack: ExitStack,
+    options: argparse.Namespace,
+    name: str,
+    address: str,
+    pid: int | None,
+    truststore: Path | None = None,
 ) -> MeasuredServer:
-    load = LoadProcess(
-        address, options.connections, group_names(options.groups), name != BARE, [] if pid is None else [pid]
-    )
+    joins, pids = not name.startswith(BARE), [] if pid is None else [pid]
+    load = LoadProcess(address, options.connections, group_names(options.groups), joins, pids, truststore)
     return MeasuredServer(name, stack.enter_context(load), pid)
 
 
@@ -251,7 +282,7 @@ def _row(rounds: Rounds, key: tuple[str, str, int], connections: int) -> Row:
         rate.spread if len(key_rounds) > 1 else None,
         None if server == BARE else _ratio(key_rounds, rounds[BARE, requests, in_flight]).median,
         None
-        if requests == HEARTBEATS or server == BARE
+        if requests == HEARTBEATS or server.startswith(BARE)
         else _ratio(key_rounds, rounds[server, HEARTBEATS, in_flight]).median,
         Latency(
             1e3 * summarise([outcome.latency_p50_s for outcome in outcomes]).median,
@@ -360,6 +391,7 @@ def _notes(options: argparse.Namespace, result: Result) -> list[str]:
         _commits_note(options.bootstrap_server),
         _load_note(result.rows),
         *_disturbed_note(result.rows),
+        *_tls_notes(result.rows),
     ]
     if result.ready_s:
         ready = summarise(result.ready_s)
@@ -413,6 +445,25 @@ def _disturbed_note(rows: Sequence[Row]) -> list[str]:
     ]
 
 
+def tls_cost_us(rows: Sequence[Row], server: str, requests: str, in_flight: int) -> float | None:
+    """What TLS adds to the server's CPU time for each request. None if it was not measured."""
+    us = {row.server: row.server_cpu_us for row in rows if (row.requests, row.in_flight) == (requests, in_flight)}
+    plain, tls = us.get(server), us.get(server + WITH_TLS)
+    return None if plain is None or tls is None else tls - plain
+
+
+def _tls_notes(rows: Sequence[Row]) -> list[str]:
+    notes = []
+    for in_flight in (1, PIPELINED):
+        own, loops = (tls_cost_us(rows, server, HEARTBEATS, in_flight) for server in (CALLBOARD, BARE))
+        if own is not None and loops is not None:
+            notes.append(
+                f"TLS adds {own:.1f} us of server CPU to a heartbeat with {in_flight} in flight; the event loop's own"
+                f" TLS adds {loops:.1f} us to the bare server's ({own / loops:.0%})."
+            )
+    return notes
+
+
 def _to_json(options: argparse.Namespace, result: Result) -> dict[str, Any]:
     """The result for ``--output``: times in the unit of their name."""
     return {
@@ -427,6 +478,10 @@ def _to_json(options: argparse.Namespace, result: Result) -> dict[str, Any]:
         "rows": [row._asdict() for row in result.rows],
         "offsets_compared": result.offsets_compared,
         "ready_s": result.ready_s,
+        "tls_cost_us": {
+            server: {in_flight: tls_cost_us(result.rows, server, HEARTBEATS, in_flight) for in_flight in (1, PIPELINED)}
+            for server in (CALLBOARD, BARE)
+        },
         "memory": None if result.memory is None else result.memory._asdict(),
     }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
+from ssl import SSLContext
 from typing import Any, Self
 
 from callboard.bench.harness import BenchError, parse_address
@@ -60,9 +61,9 @@ def api(name: str, version: int) -> Api:
 class Client:
     """One connection with at most one request in flight. Raises BenchError for everything that goes wrong."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, tls: SSLContext | None = None) -> None:
         try:
-            self._connection = FrameSocket(*parse_address(address), ANSWER_TIMEOUT_S)
+            self._connection = FrameSocket(*parse_address(address), ANSWER_TIMEOUT_S, tls)
         except OSError as error:
             raise BenchError(f"cannot connect to {address}: {error}; is the server running there?") from None
         self.socket = self._connection.socket
