@@ -20,7 +20,7 @@ CONFIG = Path(__file__).with_name("mkdocs.yml")
 RENAMED = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
-    "SECURITY.md": "security.md",
+    "SECURITY.md": "security-policy.md",
     "CONTRIBUTING.md": "contributing.md",  # the short one at the top; its page is that of docs/
 }
 """The pages of files at the top."""

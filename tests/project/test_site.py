@@ -76,7 +76,11 @@ def test_pages_load_nothing_from_other_servers(site: Path) -> None:
         ("docs/log.md", f"[the queue]({UP}examples/shard_queue.py)", "`the queue`"),
         ("docs/log.md", "[a](https://example.org/x#y)", "[a](https://example.org/x#y)"),
         ("docs/log.md", f"```\n[a]({UP}examples/x.py)\n```", f"```\n[a]({UP}examples/x.py)\n```"),
-        ("CONTRIBUTING.md", "[a](docs/contributing.md) [b](SECURITY.md)", "[a](contributing.md) [b](security.md)"),
+        (
+            "CONTRIBUTING.md",
+            "[a](docs/contributing.md) [b](SECURITY.md)",
+            "[a](contributing.md) [b](security-policy.md)",
+        ),
     ],
 )
 def test_links_are_adapted_to_the_site(source: str, text: str, expected: str) -> None:
