@@ -14,7 +14,7 @@ from ..engine_ports import NOT_HANDLED, ReplyTo
 from ..errors import ErrorCode
 from ..group.effects import ExpiredCounts, GroupCounters
 from ..group.event_log import EventLog
-from ..group.requests import REQUESTS
+from ..group.requests import REQUESTS, reject
 from ..memory import MemoryLimit
 from ..messages import GroupChanged, GroupRequest, ListGroups, SettingsChanged, TopicsDeleted
 from ..ports import GroupSettings
@@ -106,9 +106,9 @@ class Directory:
         row = REQUESTS[type(request)]
         is_missing = row.needs_group_id and not request.group_id
         if is_missing or not fits_kafka_string(request.group_id):
-            return row.error_reply(request, ErrorCode.INVALID_GROUP_ID)
+            return reject(request, ErrorCode.INVALID_GROUP_ID)
         error = ErrorCode.NONE if row.check is None else row.check(request, self._settings)
-        return row.error_reply(request, error) if error else None
+        return reject(request, error) if error else None
 
 
 def _ignore_expired(_expired: ExpiredCounts) -> None:

@@ -6,23 +6,23 @@ from collections.abc import Iterable
 
 from ..base import DEFERRED
 from ..engine_ports import ReplyTo
-from ..error_reply import error_reply
 from ..errors import ErrorCode
 from ..messages import GroupRequest, Joined, JoinedMember, Synced
 from ..steps import Steps, pieces
 from .core import GroupCore
 from .effects import Effects
 from .members import GroupMember
+from .requests import reject
 
 
 def refuse_later(request: GroupRequest, reply: ReplyTo | None, effects: Effects, error: ErrorCode) -> object:
     """Refuse a request that is answered by way of the effects, in the order of all their answers."""
-    effects.answer(reply, error_reply(request, error))
+    effects.answer(reply, reject(request, error))
     return DEFERRED
 
 
 def refuse_with_reply(request: GroupRequest, _reply: ReplyTo | None, _effects: Effects, error: ErrorCode) -> object:
-    return error_reply(request, error)
+    return reject(request, error)
 
 
 def refuse_with_code(_request: object, _reply: ReplyTo | None, _effects: Effects, error: ErrorCode) -> object:

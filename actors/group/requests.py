@@ -57,7 +57,8 @@ from .kind import ABSENT_NAME
 class RequestRow(NamedTuple):
     """How a class of requests is treated.
 
-    ``error_reply``: the reply that reports an error of the whole request.
+    ``error_reply``: the reply that reports an error of the whole request. ``rejection``: the same if the request itself
+    is wrong, for its group or for any; None: they do not differ.
     ``absent``: the reply if the group does not exist, or the steps that make it; None if the request creates a group,
     of the kind ``creates``. Its reply has a field ``limit``, for the setting by which the group is not created.
     ``refused``: the reply of a group of a kind that does not know the request.
@@ -73,6 +74,7 @@ class RequestRow(NamedTuple):
     error_reply: Callable[[Any, ErrorCode], Any]
     absent: Callable[[Any], Any]
     refused: Callable[[Any], Any]
+    rejection: Callable[[Any, ErrorCode], Any] | None = None
     creates: GroupType = CLASSIC
     handler: str = "handle_request"
     waits_for_deletion: bool = False
@@ -97,10 +99,21 @@ def refuse(request: GroupRequest) -> Any:
     return REQUESTS[type(request)].refused(request)
 
 
+def reject(request: GroupRequest, error: ErrorCode) -> Any:
+    """The reply to a request that is wrong."""
+    row = REQUESTS[type(request)]
+    return (row.rejection or row.error_reply)(request, error)
+
+
 # Errors of whole requests --------------------------------------------------------------------------------------------
 
 
-def _join_error(request: JoinGroup, error: ErrorCode) -> Joined:
+def _join_error(_request: JoinGroup, error: ErrorCode) -> Joined:
+    return Joined(error)
+
+
+def _join_rejection(request: JoinGroup, error: ErrorCode) -> Joined:
+    """Kafka returns the member id when it answers by itself, but not when its write operation fails."""
     return Joined(error, member_id=request.member_id)
 
 
@@ -120,7 +133,7 @@ def _check_join(request: JoinGroup, settings: GroupSettings) -> ErrorCode:
 
 def _join_absent(request: JoinGroup) -> Any:
     """A member id belongs to an earlier group of this name."""
-    return _join_error(request, ErrorCode.UNKNOWN_MEMBER_ID) if request.member_id else None
+    return _join_rejection(request, ErrorCode.UNKNOWN_MEMBER_ID) if request.member_id else None
 
 
 def _leave_absent(request: LeaveGroup) -> Any:
@@ -191,6 +204,7 @@ REQUESTS: dict[type, RequestRow] = {
         _join_error,
         absent=_join_absent,
         refused=is_always(ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        rejection=_join_rejection,
         handler="create_or_handle",
         waits_for_deletion=True,
         needs_group_id=True,

@@ -125,7 +125,7 @@ def test_join_with_session_timeout_out_of_range_returns_26(
 @pytest.mark.parametrize(
     ("request_", "expected"),
     [
-        (join("m"), Joined(ErrorCode.NOT_COORDINATOR, member_id="m")),
+        (join("m"), Joined(ErrorCode.NOT_COORDINATOR)),
         (sync("m", 1), Synced(ErrorCode.NOT_COORDINATOR)),
         (heartbeat("m", 1), ErrorCode.NOT_COORDINATOR),
         (leave("m"), Left(ErrorCode.NOT_COORDINATOR)),

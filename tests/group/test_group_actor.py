@@ -10,10 +10,10 @@ from actor_system.requests import GROUP, commit, fetch, heartbeat, join, leave, 
 from actor_system.simulation import CoordinatorSimulation
 from actor_system.transactions import txn_commit
 
-from callboard.actors.error_reply import error_reply
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.classic import ClassicGroup
 from callboard.actors.group.contexts import APPEND_ERRORS
+from callboard.actors.group.requests import reject
 from callboard.actors.group.states import State
 from callboard.actors.messages import (
     Commit,
@@ -430,7 +430,7 @@ def test_dead_group_returns_same_errors_as_kafka(
 ) -> None:
     form_stable_group(simulation)
     simulation.tell(GROUP, Shutdown())
-    assert simulation.post(request_).value == error_reply(request_, error)
+    assert simulation.post(request_).value == reject(request_, error)
     assert simulation.post(DescribeGroup(GROUP)).value == Described(ErrorCode.NONE, GROUP, State.DEAD.value)
 
 

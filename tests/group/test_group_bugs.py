@@ -227,7 +227,7 @@ def test_too_many_bugs_replace_group_by_failed_group(
     exceed_restart_limit(simulation, monkeypatch)
     unavailable = ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert simulation.post(heartbeat(leader.member_id, 1)).value is unavailable
-    assert simulation.post(join(leader.member_id)).value == Joined(unavailable, member_id=leader.member_id)
+    assert simulation.post(join(leader.member_id)).value == Joined(unavailable)
     assert simulation.post(sync(leader.member_id, 1)).value == Synced(unavailable)
     assert simulation.post(leave(leader.member_id)).value.error is unavailable
     assert simulation.post(commit(6, member_id=leader.member_id, generation_id=1)).value == Committed((unavailable,))

@@ -11,6 +11,7 @@ from actor_system.simulation import CoordinatorSimulation
 from callboard.actors import messages
 from callboard.actors.consumer_group import messages as consumer_messages
 from callboard.actors.consumer_group.messages import ConsumerHeartbeat, DescribeConsumerGroup, RegexesResolved
+from callboard.actors.error_reply import error_reply
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.handlers import HANDLERS
 from callboard.actors.group.requests import REQUESTS, refuse
@@ -20,6 +21,7 @@ from callboard.actors.messages import (
     DescribeEvents,
     DescribeGroup,
     GroupRequest,
+    Joined,
     OffsetDelete,
     TxnOffsetCommit,
 )
@@ -72,6 +74,21 @@ def test_group_of_another_kind_refuses_members(request_: Any, error: ErrorCode) 
     """Source: GroupMetadataManager, for a consumer group."""
     reply = refuse(request_)
     assert (reply if isinstance(reply, ErrorCode) else reply.error) is error
+
+
+def test_join_that_is_wrong_gets_its_member_id_back() -> None:
+    """Source: GroupCoordinatorService.joinGroup, whose answers to other failures have no member id."""
+    simulation = CoordinatorSimulation()
+    simulation.form_group({})
+    wrong = (
+        *(join("m", group_id=""), join("m", group_id="absent"), join("m", session_ms=0)),
+        *(join("m"), join("m", protocol_type="another")),
+    )
+    for request in wrong:
+        (answer,) = simulation.post(request).answers
+        assert answer.error
+        assert answer.member_id == "m"
+    assert error_reply(join("m"), ErrorCode.NOT_COORDINATOR) == Joined(ErrorCode.NOT_COORDINATOR)
 
 
 def test_group_of_another_kind_is_described_as_dead() -> None:

@@ -119,7 +119,8 @@ async def test_request_to_loading_partition_returns_coordinator_load_in_progress
     write_log(tmp_path, [committed(group_id, 7) for group_id in GROUPS])
     unknown_member = Member("m", 1)
     async with half_loaded(tmp_path, monkeypatch) as (_, client, gate):
-        assert errors(await client.ask("join_group", **join_values("g0"))) == LOADING
+        joined = await client.ask("join_group", **join_values("g0", "m"))
+        assert (errors(joined), joined["member_id"]) == (LOADING, "")
         assert errors(await client.ask("offset_commit", 9, **commit_values("g0"))) == LOADING
         assert errors(await client.ask("offset_fetch", 9, **fetch_values("g0"))) == LOADING
         assert errors(await client.ask("sync_group", 0, group_id="g0", **MEMBER_1, assignments=[])) == LOADING
