@@ -390,6 +390,10 @@ class SettingsChanged(NamedTuple):
     """To the coordinator: settings have changed, so deadlines that depend on them are scheduled again."""
 
 
+class FinishLoad(NamedTuple):
+    """To a group with many members, from itself, before all other messages: they are restored in steps."""
+
+
 class Unpack(NamedTuple):
     """To a group with many offsets, as its first message: they are unpacked in steps."""
 

@@ -201,11 +201,16 @@ class ConsumerGroup:
     def load(self, value: GroupState, effects: Effects) -> None:
         """Restore the group. The sessions of its members start again, and the time to give back partitions."""
         self.durable, self.soft = value, value.copy()
+        effects.run(self._load_members(value, effects), len(value.members))
+
+    def _load_members(self, value: GroupState, effects: Effects) -> Steps[None]:
         clock = self._environment.clock
-        for member in value.members.values():
-            cause = Cause(Reason.LOADED, identify(member))
-            effects.events.append(event_at(clock, value, Kind.MEMBER_ADDED, cause, value.phase.value))
-        run_steps(self.restore_timers(effects))
+        for members in pieces(value.members.values()):
+            for member in members:
+                cause = Cause(Reason.LOADED, identify(member))
+                effects.events.append(event_at(clock, value, Kind.MEMBER_ADDED, cause, value.phase.value))
+            yield
+        yield from self.restore_timers(effects)
 
     def restore_timers(self, effects: Effects) -> Steps[None]:
         return self.timers.restore(self.soft, self.decisions.settings.session_timeout_ms, effects)
@@ -234,9 +239,7 @@ class ConsumerGroup:
         self.soft = GroupState(self.group_id) if self.durable is None else self.durable.copy()
         self.successor = None
         self._events, self._rebalances = [], 0
-        run_steps(self.restore_timers(effects))
-        for cause, _ in context.decisions:
-            self.timers.retry(cause.message, effects)
+        effects.run(_go_back(self, context, effects), max(len(self.soft.members), len(self.timers.sessions)))
         self.queue.append_failed(error, effects)
 
     # Time, offsets ---------------------------------------------------------------------------------------------------
@@ -263,6 +266,12 @@ class ConsumerGroup:
         effects.events.append(
             event_at(self._environment.clock, self.soft, Kind.STATE_CHANGED, Cause(reason), DEAD_NAME)
         )
+
+
+def _go_back(group: ConsumerGroup, failed: DecisionsContext, effects: Effects) -> Steps[None]:
+    yield from group.restore_timers(effects)
+    for cause, _ in failed.decisions:
+        group.timers.retry(cause.message, effects)
 
 
 # Requests ------------------------------------------------------------------------------------------------------------

@@ -123,8 +123,10 @@ class MemberTimers:
 
         Others stay. One that has passed waits for its decision.
         """
-        for member_id in self.sessions.keys() - state.members.keys():
-            self.remove(member_id, effects)
+        for member_ids in pieces(self.sessions.keys() - state.members.keys()):
+            for member_id in member_ids:
+                self.remove(member_id, effects)
+            yield
         for members in pieces(state.members.values()):
             for member in members:
                 self._restore_session(member, session_timeout_ms, effects)

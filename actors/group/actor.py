@@ -15,6 +15,7 @@ from ..errors import NO_ERROR, ErrorCode
 from ..messages import (
     DeleteTopicOffsets,
     ExpireOffsets,
+    FinishLoad,
     Heartbeat,
     OffsetCommit,
     Shutdown,
@@ -27,7 +28,7 @@ from ..steps import SHORT_WORK_ITEMS, Steps
 from ..timer.messages import Expired
 from .active_group import ActiveGroup
 from .alarms import expire
-from .appended import complete_append, replay_in_steps
+from .appended import complete_append, replay_in_steps, work_and_resume
 from .deletion import delete_topic_offsets, expire_offsets, wait_for_deletion
 from .environment import GroupEnvironment
 from .events import Reason
@@ -66,6 +67,7 @@ class GroupActor(Actor):
         DeleteTopicOffsets: "delete_offsets",
         Shutdown: "shut_down",
         Unload: "unload",
+        FinishLoad: "finish_load",
         Unpack: "unpack",
     }
 
@@ -86,6 +88,9 @@ class GroupActor(Actor):
 
     def on_start(self) -> None:
         start(self.active)
+
+    def finish_load(self, _message: FinishLoad) -> Steps[None]:
+        return work_and_resume(self.active)
 
     # Requests --------------------------------------------------------------------------------------------------------
 

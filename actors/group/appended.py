@@ -38,7 +38,7 @@ def complete_append(active: ActiveGroup, message: Written) -> Steps[None] | None
     else:
         handle_group_record_written(active, context, error)
         if active.effects.work:
-            return _work_and_resume(active)
+            return work_and_resume(active)
     in_flight = active.in_flight
     if in_flight.fetches or in_flight.deletion is not None:
         return _resume(active)
@@ -47,7 +47,8 @@ def complete_append(active: ActiveGroup, message: Written) -> Steps[None] | None
     return None
 
 
-def _work_and_resume(active: ActiveGroup) -> Steps[None]:
+def work_and_resume(active: ActiveGroup) -> Steps[None]:
+    """Do what decisions, or a load, have left to be done, and continue what has waited."""
     yield from active.work_in_steps()
     yield from _resume(active)
 

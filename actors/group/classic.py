@@ -13,16 +13,17 @@ from ..engine_ports import NOT_HANDLED
 from ..errors import ErrorCode
 from ..messages import Heartbeat, JoinGroup
 from ..records import CLASSIC, GroupRecord, GroupType, GroupValue
-from ..steps import Steps, run_steps
+from ..steps import Steps
 from .contexts import APPEND_ERRORS, StaticRejoinContext
 from .core import GroupCore
 from .deadlines import cancel_in_steps
 from .dispatch import DEADLINES, TABLES
 from .effects import Effects
-from .events import Cause, Kind, Reason
-from .group_value import creation_record, replay
+from .events import Cause, Reason
+from .group_value import creation_record
 from .invariants import check
 from .kind import OffsetExpiry
+from .loading import load
 from .members import Members
 from .phases import SyncPhase
 from .replies import refuse_parked
@@ -63,23 +64,7 @@ class ClassicGroup(GroupCore):
 
     def load(self, value: GroupValue, effects: Effects) -> None:
         """Restore the group from its record. The sessions of its members start again."""
-        first_generation = self.generation
-        run_steps(replay(self, value))
-        if value.generation == 0:  # the record of a group that had no generation yet
-            self.generation = first_generation
-        if value.members:
-            act = self.machine.apply(Event.LOADED_WITH_MEMBERS, value.current_state_timestamp_ms)
-            assert act is None, "loading is no rebalance"
-        self.machine.since_ms = value.current_state_timestamp_ms
-        run_steps(self.members.count_assignments())
-        run_steps(self.subscriptions.store(self.protocol_type, self.protocol_name, self.members))
-        for member in self.members:
-            self.renew_session(member, effects)
-            self.note(Kind.MEMBER_ADDED, Cause(Reason.LOADED, member), effects)
-        if len(self.members) > self.settings.group_max_size:
-            self.apply(Event.LOADED_TOO_MANY, Cause(Reason.TOO_MANY_MEMBERS), effects)
-        elif value.members and value.leader is None:  # a downgrade, whose rebalance has not ended
-            self.apply(Event.MEMBERS_LEFT, Cause(Reason.DOWNGRADED), effects)
+        effects.run(load(self, value, effects), len(value.members))
 
     def creation_record(self, request: object) -> GroupRecord | None:
         """The record of a group whose first member joins."""

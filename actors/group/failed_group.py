@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..base import ResilientActor
 from ..error_reply import error_reply
 from ..errors import ErrorCode
-from ..messages import DeleteTopicOffsets, ExpireOffsets, GroupRequest, Shutdown, Unload, Unpack, Written
+from ..messages import DeleteTopicOffsets, ExpireOffsets, FinishLoad, GroupRequest, Shutdown, Unload, Unpack, Written
 from ..records import MarkerRecord
 from ..timer.messages import Expired
 from .in_flight import GroupSnapshot, InFlight
@@ -41,7 +41,8 @@ class FailedGroup(ResilientActor):
         Expired: "ignore",
         Shutdown: "ignore",  # no requests are parked
         Unload: "unload",
-        Unpack: "ignore",  # the next actor of the group gets another one
+        FinishLoad: "ignore",  # the next actor of the group gets another one
+        Unpack: "ignore",  # the same
     }
 
     def __init__(self, group_id: str, partition: int, data: GroupData, environment: GroupEnvironment) -> None:

@@ -9,11 +9,15 @@ from .members import GroupMember
 
 
 def replay(group: GroupCore, value: GroupValue) -> Steps[None]:
-    """Apply a durable record: existing members get their assignments, others are created."""
+    """Apply a durable record, its members in the steps: known ones get their assignments, others are created."""
     group.protocol_type = value.protocol_type or None
     group.generation = value.generation
     group.protocol_name = value.protocol
     group.leader_id = value.leader
+    return _replay_members(group, value)
+
+
+def _replay_members(group: GroupCore, value: GroupValue) -> Steps[None]:
     for member_values in pieces(value.members):
         for member_value in member_values:
             member = group.members.by_id.get(member_value.member_id)

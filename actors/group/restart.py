@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from ..base import requeue_first
 from ..engine_ports import ReplyTo
 from ..errors import ErrorCode
+from ..messages import FinishLoad
 from ..steps import Steps, run_steps
 from .active_group import ActiveGroup
 from .change_of_kind import downgrade
@@ -21,12 +23,14 @@ log = logging.getLogger("callboard.actors")
 
 
 def start(active: ActiveGroup) -> None:
-    """Load the durable state into the new ``group``."""
+    """Load the durable state into the new ``group``. If it has many members, the next message finishes that."""
     if active.data.value is not None:
         active.group.load(active.data.value, active.effects)
     active.apply_effects()
-    run_steps(active.work_in_steps())
-    run_steps(resume_in_flight(active))
+    if active.effects.work:
+        requeue_first(active.actor.actor_inbox, [(FinishLoad(), None)])
+    else:
+        run_steps(resume_in_flight(active))
 
 
 def resume_in_flight(active: ActiveGroup) -> Steps[None]:

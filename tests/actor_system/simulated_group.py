@@ -104,6 +104,7 @@ class SimulatedGroup:
         self.pending_appends.clear()
         effects = Effects()
         self.group.load(value, effects)
+        effects.finish_work()
         self._apply(effects)
 
     # The log ---------------------------------------------------------------------------------------------------------
