@@ -5,14 +5,15 @@ Rebalances are incremental: a member keeps the partitions that do not move, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from .group_clients import PARTITIONS, GroupClients, describe, wait_for_records, wait_until_partitions_are_shared
-from .peer import ConsumerPeer
+from .peer import ConsumerPeer, Record
 from .server import TEST_SETTINGS, ServerProcess
 from .test_real_clients import at_offsets, batch, commit_all, create_topic
 from .waiting import wait_until
@@ -39,6 +40,21 @@ def member(clients: GroupClients, name: str, **options: Any) -> ConsumerPeer:
     return clients.member(CONFLUENT, name, protocol="consumer", **options)
 
 
+def by_partition(received: tuple[int, Record]) -> tuple[int, int]:
+    offset, record = received
+    return record.partition, offset
+
+
+def received_by_one(members: Sequence[ConsumerPeer], expected_count: int) -> list[tuple[int, Record]]:
+    """Wait until this many different records are received. A record is there once for each member that received it."""
+    received = wait_until(
+        lambda: [set(member.received()) for member in members],
+        lambda received: len(set().union(*received)) >= expected_count,
+        f"{expected_count} different records",
+    )
+    return sorted(chain.from_iterable(received), key=by_partition)
+
+
 def moved(peer: ConsumerPeer, kind: str) -> list[list[int]]:
     """The partitions of each callback that had any."""
     return [event["partitions"] for event in peer.events(kind) if event["partitions"]]
@@ -59,9 +75,7 @@ def test_only_what_moves_is_revoked_and_all_records_are_received_once(clients: G
     assert moved(first, "revoked") == [sorted(PARTITIONS - kept)]
     assert moved(second, "assigned") == [sorted(given)]
     after = batch("after")
-    expected = sorted(
-        expected + at_offsets(after, clients.produce(producer_admin, after)), key=lambda r: (r[1].partition, r[0])
-    )
+    expected = sorted(expected + at_offsets(after, clients.produce(producer_admin, after)), key=by_partition)
     assert wait_for_records([first, second], len(expected)) == expected
     commit_all([first, second])
 
@@ -143,7 +157,8 @@ def test_members_may_subscribe_by_a_regular_expression(clients: GroupClients) ->
 def test_rolling_change_of_the_protocol_and_back(clients: GroupClients) -> None:
     """Consumers are replaced one by one: by those of the consumer protocol, then by classic ones. The others go on.
 
-    All records are received once, so no partition has two consumers.
+    All records are received, each by one member only, so no partition has two consumers. A member of librdkafka may
+    receive one again, if a partition without a committed offset is assigned again before its first record.
     """
     producer_admin = create_topic(clients, CONFLUENT)
     members = [clients.member(CONFLUENT, name) for name in ("first", "second")]
@@ -156,8 +171,8 @@ def test_rolling_change_of_the_protocol_and_back(clients: GroupClients) -> None:
         wait_until_partitions_are_shared(*members)
         records = batch(name)
         expected += at_offsets(records, clients.produce(producer_admin, records))
-        expected.sort(key=lambda row: (row[1].partition, row[0]))
-        assert wait_for_records(started, len(expected)) == expected
+        expected.sort(key=by_partition)
+        assert received_by_one(started, len(expected)) == expected
         commit_all(members)
         members.pop(0).close()
         wait_until_partitions_are_shared(*members)
