@@ -40,7 +40,7 @@ class FinishedRun(NamedTuple):
 
     runners: list[ClientRunner]
     began_ns: int
-    usage: measures.Usage
+    usage: measures.UsageBetween
     lock_wait_s: float | None
     loop_pause_s: float | None
     wrong: list[str]
@@ -108,7 +108,12 @@ def _run_load(engine: Engine, setup: WorkloadSetup, answer_limit_s: float, wait:
     give_up = time.monotonic() + answer_limit_s
     finished = all(runner.finished.wait(max(give_up - time.monotonic(), 0)) for runner in runners)
     finished_run = FinishedRun(
-        runners, began_ns, measures.Usage.now().since(usage_before), engine.lock_wait_s, engine.loop_pause_s, []
+        runners,
+        began_ns,
+        measures.UsageBetween.of(usage_before, measures.Usage.now()),
+        engine.lock_wait_s,
+        engine.loop_pause_s,
+        [],
     )
     if not engine.quiesce():
         finished_run.wrong.append("the engine did not become idle")
@@ -142,6 +147,7 @@ def _figures(
         "throughput": len(latencies) / elapsed_s if latencies else 0.0,
         "cpu_s": finished_run.usage.cpu_s,
         "cpu_wait_s": finished_run.usage.cpu_wait_s,
+        "others_share": finished_run.usage.others_share,
         "latency_us": measures.latencies_us(all_latencies) if latencies else None,
         "ccdf": measures.curve(all_latencies) if latencies else [],
         "histogram": encode(all_latencies) if encode and latencies else "",

@@ -17,29 +17,64 @@ from typing import Any, NamedTuple, Self
 
 CURVE_POINTS = 120
 HOT_SHARE = 0.01  # of the groups
+IDLE, IO_WAIT = 3, 4  # fields of a CPU in /proc/stat
+
+
+class MachineTime(NamedTuple):
+    """The time of the CPUs that this process may use, since the machine started. ``busy_s``: used by any process."""
+
+    busy_s: float
+    total_s: float
 
 
 class Usage(NamedTuple):
-    """Resources used by the process so far. ``cpu_wait_s``: how long its threads waited for a CPU, None if unknown."""
+    """Resources used by the process so far. ``cpu_wait_s``: how long its threads waited for a CPU.
+
+    What the kernel does not report is None.
+    """
 
     cpu_s: float
     cpu_wait_s: float | None
+    machine: MachineTime | None
     voluntary: int
     involuntary: int
 
     @classmethod
     def now(cls) -> Self:
         usage = resource.getrusage(resource.RUSAGE_SELF)
-        return cls(time.process_time(), cpu_wait_s(), usage.ru_nvcsw, usage.ru_nivcsw)
+        return cls(time.process_time(), cpu_wait_s(), machine_time(), usage.ru_nvcsw, usage.ru_nivcsw)
 
-    def since(self, before: Usage) -> Usage:
-        is_unknown = self.cpu_wait_s is None or before.cpu_wait_s is None
-        return Usage(
-            self.cpu_s - before.cpu_s,
-            None if is_unknown else max((self.cpu_wait_s or 0.0) - (before.cpu_wait_s or 0.0), 0.0),
-            self.voluntary - before.voluntary,
-            self.involuntary - before.involuntary,
+
+class UsageBetween(NamedTuple):
+    """Resources used between two moments. ``others_share``: of the machine's CPU time, what other processes used."""
+
+    cpu_s: float
+    cpu_wait_s: float | None
+    others_share: float | None
+    voluntary: int
+    involuntary: int
+
+    @classmethod
+    def of(cls, before: Usage, after: Usage) -> Self:
+        is_unknown = after.cpu_wait_s is None or before.cpu_wait_s is None
+        cpu_s = after.cpu_s - before.cpu_s
+        return cls(
+            cpu_s,
+            None if is_unknown else max((after.cpu_wait_s or 0.0) - (before.cpu_wait_s or 0.0), 0.0),
+            others_share(before.machine, after.machine, cpu_s),
+            after.voluntary - before.voluntary,
+            after.involuntary - before.involuntary,
         )
+
+
+def others_share(before: MachineTime | None, after: MachineTime | None, cpu_s: float) -> float | None:
+    """The share of the CPU time between two moments that others than this process used, which used ``cpu_s``.
+
+    None if it is not known, or if no time has passed by the kernel's clock, which ticks a hundred times a second.
+    """
+    if before is None or after is None or after.total_s <= before.total_s:
+        return None
+    return max(after.busy_s - before.busy_s - cpu_s, 0.0) / (after.total_s - before.total_s)
 
 
 def cpu_wait_s() -> float | None:
@@ -52,6 +87,25 @@ def cpu_wait_s() -> float | None:
         return sum(int((task / "schedstat").read_text().split()[1]) for task in tasks) / 1e9
     except (OSError, IndexError, ValueError):
         return None
+
+
+def machine_time() -> MachineTime | None:
+    """None where ``/proc/stat`` is missing."""
+    try:
+        text = Path("/proc/stat").read_text()
+        return read_machine_time(text, os.sched_getaffinity(0), os.sysconf("SC_CLK_TCK"))
+    except (OSError, AttributeError, ValueError):
+        return None
+
+
+def read_machine_time(text: str, cpus: Iterable[int], ticks_per_s: int) -> MachineTime:
+    """Read ``/proc/stat``, see proc(5). What a hypervisor gave to other machines counts as busy."""
+    names = {f"cpu{cpu}" for cpu in cpus}
+    rows = [row for line in text.splitlines() if (row := line.split()) and row[0] in names]
+    ticks = [[int(field) for field in row[1:9]] for row in rows]  # up to steal; the guests' time is in the user's
+    total = sum(map(sum, ticks))
+    idle = sum(cpu_ticks[IDLE] + cpu_ticks[IO_WAIT] for cpu_ticks in ticks)
+    return MachineTime((total - idle) / ticks_per_s, total / ticks_per_s)
 
 
 def resident_bytes() -> int | None:

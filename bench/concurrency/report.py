@@ -50,6 +50,7 @@ COLUMNS = (
     FigureColumn("kB per group", "bytes_a_group", kb, True),
     FigureColumn("CPU us/req", "cpu_us", significant, True),
     FigureColumn("waited for CPU", "cpu_wait_share", percent, None),
+    FigureColumn("CPU of others", "others_share", percent, None),
     FigureColumn("switches /1000", "switches_a_1000", significant, None),
     FigureColumn("lock wait us/req", "lock_wait_us", significant, None),
     FigureColumn("worst pause ms", "loop_pause_max_ms", significant, None),
@@ -85,9 +86,13 @@ READING = (
     ),
     (
         "waited for CPU",
-        "The share of waiting in the time that the engine's threads ran or were ready to run. Above "
-        f"{percent(STARVED_SHARE)} the engine is starved: other programs took the CPU. Then its requests/s are not "
-        "compared. Empty: unknown.",
+        "The share of waiting in the time that the engine's threads ran or were ready to run. With more threads than "
+        "CPUs they wait for each other. Empty: unknown.",
+    ),
+    (
+        "CPU of others",
+        f"The share of the CPUs' time that other programs used. Above {percent(STARVED_SHARE)} the engine is starved, "
+        "and its requests/s are not compared. Empty: unknown.",
     ),
     ("switches /1000", "Context switches of the process's threads, voluntary and involuntary, per thousand requests."),
     (

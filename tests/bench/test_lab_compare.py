@@ -107,7 +107,7 @@ def test_cells_are_those_of_both_runs_in_order_of_old_run() -> None:
 
 # Cells that are not ranked --------------------------------------------------------------------------------------------
 
-STARVED: Mapping[str, Any] = {"cpu_s": 1.5, "cpu_wait_s": 1.5}
+STARVED: Mapping[str, Any] = {"cpu_s": 1.5, "others_share": 0.5}
 
 
 @pytest.mark.parametrize(

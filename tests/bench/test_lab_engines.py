@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import islice, pairwise
 from typing import Any
 
@@ -49,6 +49,7 @@ FIELDS = {
     *(
         "cpu_s",
         "cpu_wait_s",
+        "others_share",
         "latency_us",
         "ccdf",
         "bytes_a_group",
@@ -94,17 +95,20 @@ def small_heap() -> Iterator[None]:
 
 def measured(engine: Engine, workload: str) -> dict[str, Any]:
     """A small measurement that ends when ``REQUESTS_MIN`` requests were handled and ``SECONDS`` have passed."""
+    groups, members = SMALL.get(workload, (6, 3))
+    plan = WORKLOADS[workload].plan(groups, SECONDS, 1, members, clients=8)
+    return measured_process.measure(engine, WORKLOADS[workload], plan, wait=until_handled(engine, REQUESTS_MIN))
 
+
+def until_handled(engine: Engine, requests_min: int) -> Callable[[float], None]:
     def wait(seconds: float) -> None:
-        while engine.clock.monotonic_ms() < seconds * 1000 or handled() < REQUESTS_MIN:
+        while engine.clock.monotonic_ms() < seconds * 1000 or handled() < requests_min:
             time.sleep(0.002)
 
     def handled() -> int:
         return sum(cell.handled for cell in engine.cells)
 
-    groups, members = SMALL.get(workload, (6, 3))
-    plan = WORKLOADS[workload].plan(groups, SECONDS, 1, members, clients=8)
-    return measured_process.measure(engine, WORKLOADS[workload], plan, wait=wait)
+    return wait
 
 
 @pytest.mark.usefixtures("small_heap")
@@ -121,10 +125,12 @@ def test_every_engine_passes_oracle_on_every_workload(engine: str, workload: str
 
 def test_large_group_passes_oracle() -> None:
     """The group does its work on many members in steps, which the cell has to finish."""
-    plan = WORKLOADS["join-one"].plan(1, SECONDS, 1, members=SHORT_WORK_ITEMS + 20)
-    result = measured_process.measure(make_engine("plain-loop"), WORKLOADS["join-one"], plan, answer_limit_s=60)
+    members, engine = SHORT_WORK_ITEMS + 20, make_engine("plain-loop")
+    plan = WORKLOADS["join-one"].plan(1, SECONDS, 1, members=members)
+    wait = until_handled(engine, 2 * members)
+    result = measured_process.measure(engine, WORKLOADS["join-one"], plan, wait=wait, answer_limit_s=60)
     assert result["wrong"] == []
-    assert result["requests"] >= SHORT_WORK_ITEMS + 20
+    assert result["requests"] >= members
 
 
 def test_figures_are_consistent(capsys: pytest.CaptureFixture[str]) -> None:
@@ -375,3 +381,26 @@ def test_jain_index_is_one_if_even_and_small_if_uneven() -> None:
     assert result["cold_p99_us"] == 20.0
     assert result["jain"] == pytest.approx(measures.jain([50, 1, 1, 0]))
     assert measures.fairness([(0, 5)], groups=1)["cold_p99_us"] is None
+
+
+PROC_STAT = """\
+cpu  1000 0 0 9000 0 0 0 0 0 0
+cpu0 300 10 60 500 100 5 5 20 200 0
+cpu1 600 0 0 400 0 0 0 0 0 0
+cpu10 7 7 7 7 7 7 7 7 7 7
+intr 12345
+"""
+
+
+def test_machine_time_is_that_of_the_usable_cpus() -> None:
+    """The columns: user, nice, system, idle, waiting for I/O, interrupts, soft ones, stolen, guests."""
+    assert measures.read_machine_time(PROC_STAT, {0}, 100) == (4.0, 10.0)
+    assert measures.read_machine_time(PROC_STAT, {0, 1}, 100) == (10.0, 20.0)
+
+
+def test_share_of_others_is_what_this_process_did_not_use() -> None:
+    before, after = measures.MachineTime(10, 100), measures.MachineTime(14, 110)
+    assert measures.others_share(before, after, cpu_s=1.0) == pytest.approx(0.3)
+    assert measures.others_share(before, after, cpu_s=4.01) == 0.0, "the clocks differ by a tick"
+    assert measures.others_share(before, before, cpu_s=1.0) is None
+    assert measures.others_share(None, after, cpu_s=1.0) is None

@@ -302,17 +302,17 @@ def test_one_round_decides_nothing() -> None:
     assert "Fastest" not in sentences and "Least CPU" not in sentences
 
 
-def rounds_of(engine: str, rates: Iterable[float], cpu_s: float, cpu_wait_s: float) -> list[Measurement]:
+def rounds_of(engine: str, rates: Iterable[float], cpu_s: float, others_share: float) -> list[Measurement]:
     return [
-        read_line(step(engine, number), line(step(engine, number), rate, cpu_s=cpu_s, cpu_wait_s=cpu_wait_s))
+        read_line(step(engine, number), line(step(engine, number), rate, cpu_s=cpu_s, others_share=others_share))
         for number, rate in enumerate(rates, 1)
     ]
 
 
 def test_starved_engine_is_marked_and_ranked_by_cpu_only() -> None:
     """On a busy machine the engine with less CPU per request has fewer requests per second."""
-    starved = rounds_of("actor-loop", [50, 50], cpu_s=0.1, cpu_wait_s=1.9)
-    run = made_up_run([*starved, *rounds_of(BASE, [100, 100], cpu_s=1.0, cpu_wait_s=0.01)])
+    starved = rounds_of("actor-loop", [50, 50], cpu_s=0.1, others_share=0.9)
+    run = made_up_run([*starved, *rounds_of(BASE, [100, 100], cpu_s=1.0, others_share=0.01)])
     table = summaries(run)
     assert [summary.is_starved for summary in table[HEARTBEATS].values()] == [True, False]
     sections = {
@@ -331,8 +331,8 @@ def test_starved_engine_is_marked_and_ranked_by_cpu_only() -> None:
 
 
 def test_cost_of_mailbox_is_cpu_relative_to_plain_loop() -> None:
-    plain = rounds_of("plain-loop", [100, 100], cpu_s=1.0, cpu_wait_s=0.0)
-    actor = rounds_of("actor-loop", [100, 100], cpu_s=1.5, cpu_wait_s=0.0)
+    plain = rounds_of("plain-loop", [100, 100], cpu_s=1.0, others_share=0.0)
+    actor = rounds_of("actor-loop", [100, 100], cpu_s=1.5, others_share=0.0)
     run = made_up_run([*plain, *actor])
     run = run._replace(engines={**run.engines, "plain-loop": run.engines["actor-loop"]})
     points = [point for finding in findings(run, summaries(run)) for point in finding.points]
