@@ -55,6 +55,9 @@ class Pool(Protocol):
     def add(self, connection: Connection) -> bool:
         """Add an open connection. False if there are too many."""
 
+    def lost(self, connection: Connection) -> None:
+        """The socket of a connection is gone. Its requests may still be handled."""
+
     def discard(self, connection: Connection) -> None:
         """Remove a connection that has ended and whose requests are all handled."""
 
@@ -149,6 +152,7 @@ class Connection(asyncio.Protocol):
         LeaveGroup after its pending JoinGroup and disconnects. The connection stays in the pool until all requests are
         handled.
         """
+        self._pool.lost(self)
         self.output.clear()
         self.services.buffers.unsent.set(self, 0)
         self.splitter.drop_partial()

@@ -7,11 +7,15 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from ..settings.listeners import PLAINTEXT
+from .address_limits import CONNECTIONS_PER_IP, AddressLimits
 from .connection import Connection, Server
 from .connection_turns import ConnectionTurns
 from .idle import IdleConnectionCloser, Schedule
 from .over_limit import CONNECTIONS
 from .time_budget import TimeBudget
+
+NEW_CONNECTION = "a new connection"
+"""What is refused, in the log."""
 
 log = logging.getLogger("callboard.kafka")
 
@@ -41,6 +45,7 @@ class ConnectionPool:
         self.server = server
         self._connections: set[Connection] = set()
         self._limit = limit
+        self._addresses = AddressLimits(server.settings)
         self._idle_closer = IdleConnectionCloser(self._connections, max_idle_ms, later)
         self._call_soon = call_soon
         self._unsent: list[Connection] = []
@@ -60,12 +65,22 @@ class ConnectionPool:
         return Connection(self, listener)
 
     def add(self, connection: Connection) -> bool:
-        """Add an open connection. False if the limit is reached."""
+        """Add an open connection. False if a limit is reached."""
         if self._limit.is_reached(len(self._connections), connection.peer):
             self.server.over_limit.count(CONNECTIONS)
             return False
+        limit = self._addresses.add(connection.client_host)
+        if limit is not None:
+            reason = f"its address has {limit} connections; this one is closed"
+            self.server.over_limit.report(connection, CONNECTIONS_PER_IP, NEW_CONNECTION, reason)
+            return False
         self._connections.add(connection)
         return True
+
+    def lost(self, connection: Connection) -> None:
+        """The socket of a connection is gone. Its requests may still be handled."""
+        if connection in self._connections:
+            self._addresses.remove(connection.client_host)
 
     def discard(self, connection: Connection) -> None:
         """Remove a connection that has ended. All its requests are handled."""

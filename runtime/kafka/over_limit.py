@@ -19,6 +19,7 @@ LIMITS = (
     "group_max_size",
     "handshake_timeout_ms",
     "handshakes_max_open",
+    "max_connections_per_ip",
     "max_partitions",
     "max_request_config_items",
     "max_request_items",

@@ -355,7 +355,7 @@ def config_type_of(setting: Setting) -> ConfigType:
     if setting.type is bool:
         return ConfigType.BOOLEAN
     if setting.type is str:
-        return ConfigType.STRING if setting.choices else ConfigType.LIST
+        return ConfigType.STRING if setting.choices or setting.form else ConfigType.LIST
     if setting.type is float:
         return ConfigType.DOUBLE
     return ConfigType.LONG if setting.maximum == LONG_MAX else ConfigType.INT
@@ -383,6 +383,8 @@ def _check_range(setting: Setting, value: Any, message: str) -> None:
         raise InvalidSetting(f"{message}: value must be at least {setting.minimum}")
     if setting.maximum is not None and not value <= setting.maximum:
         raise InvalidSetting(f"{message}: value must be no more than {setting.maximum}")
+    if isinstance(value, str) and not setting.fits(value):
+        raise InvalidSetting(f"{message}: expected {setting.expected}")
 
 
 def _check_object(value: object) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import Any, NamedTuple, TypeVar
 
@@ -27,6 +27,8 @@ DYNAMIC = frozenset(
         "log_cleaner_dedupe_buffer_size",
         "log_cleaner_delete_retention_ms",
         "log_cleaner_min_cleanable_ratio",
+        "max_connections_per_ip",
+        "max_connections_per_ip_overrides",
     }
 )
 """Settings that may change while the server runs (``dynamic.py``): groups and the cleaner read them at each use.
@@ -35,11 +37,20 @@ The others are read at the start only, or are read-only in Kafka too.
 """
 
 
+class TextForm(NamedTuple):
+    """The form of a text. ``fits``: whether a text has it. ``expected`` says it to users, ``range`` in a few words."""
+
+    fits: Callable[[str], bool]
+    expected: str
+    range: str
+
+
 class Setting(NamedTuple):
     """One row of the table. ``minimum`` and ``maximum`` are None for a Boolean and a text.
 
     ``safe_minimum``: values below it delete offsets early or overload the server, and need ``--unsafe-settings``.
-    ``choices``: the valid values of a text; None for a list of names, separated by commas.
+    ``choices``: the valid values of a text. ``form``: that of a text. Without both it is a list of names, separated by
+    commas.
     """
 
     name: str
@@ -50,6 +61,7 @@ class Setting(NamedTuple):
     doc: str
     safe_minimum: int | None = None
     choices: tuple[str, ...] | None = None
+    form: TextForm | None = None
 
     @property
     def is_dynamic(self) -> bool:
@@ -59,6 +71,8 @@ class Setting(NamedTuple):
     def expected(self) -> str:
         if self.type is bool:
             return "true or false"
+        if self.form is not None:
+            return self.form.expected
         if self.type is str:
             return f"one of {', '.join(self.choices)}" if self.choices else "names, each once, separated by commas"
         return f"{'a number' if self.type is float else 'a whole number'} from {self.minimum} to {self.maximum}"
@@ -68,6 +82,8 @@ class Setting(NamedTuple):
         """The valid values, for a column of a table."""
         if self.type is bool:
             return "true, false"
+        if self.form is not None:
+            return self.form.range
         if self.type is str:
             return ", ".join(self.choices) if self.choices else "names"
         if self.safe_minimum is not None:
@@ -83,8 +99,13 @@ class Setting(NamedTuple):
         if not self.has_type(value):
             return False
         if isinstance(value, str):
-            return value in self.choices if self.choices else _are_names(list_items(value))
+            return self._fits_text(value)
         return not isinstance(value, int | float) or self.minimum is None or self._is_between(value)
+
+    def _fits_text(self, value: str) -> bool:
+        if self.form is not None:
+            return self.form.fits(value)
+        return value in self.choices if self.choices else _are_names(list_items(value))
 
     def _is_between(self, value: float) -> bool:
         return self.minimum is not None and self.maximum is not None and self.minimum <= value <= self.maximum
@@ -113,9 +134,9 @@ def row(
     return value
 
 
-def text_row(default: str, doc: str, choices: tuple[str, ...] | None = None) -> str:
+def text_row(default: str, doc: str, choices: tuple[str, ...] | None = None, form: TextForm | None = None) -> str:
     """The same for a text, or a list of names."""
-    metadata = {"minimum": None, "maximum": None, "doc": doc, "choices": choices}
+    metadata = {"minimum": None, "maximum": None, "doc": doc, "choices": choices, "form": form}
     dataclass_field: Any = field(default=default, metadata=metadata)
     value: str = dataclass_field
     return value

@@ -18,6 +18,7 @@ from ..common.errors import StartError
 from ..common.logs import Format, Level
 from ..disk.disk import FILE_MODE
 from .address import Address
+from .connections import ConnectionRows
 from .consumer_groups import BELOW, ORDERED, ConsumerGroupRows
 from .listeners import PLAINTEXT, Listener
 from .rows import INT_MAX, LONG_MAX, Setting, SettingValue, row
@@ -37,8 +38,8 @@ DynamicPeers = Literal["local", "all", "none"]
 
 
 @dataclass(frozen=True, slots=True)
-class Settings(ConsumerGroupRows):
-    """The settings for ``--set`` and ``[settings]``. The table: these rows, and ``ConsumerGroupRows``."""
+class Settings(ConsumerGroupRows, ConnectionRows):
+    """The settings for ``--set`` and ``[settings]``. The table: these rows, and those of the base classes."""
 
     group_initial_rebalance_delay_ms: int = row(
         3000, "An empty group waits this long for more members before its first rebalance.", 0, INT_MAX
@@ -217,13 +218,6 @@ class Settings(ConsumerGroupRows):
         " the cluster is created; all nodes must have the same. Not in Kafka.",
         100,
         INT_MAX,
-    )
-    connections_max_idle_ms: int = row(
-        600_000,
-        "A connection without requests for this time, and without a pending response, is closed; one whose client does"
-        " not read its responses, too.",
-        1,
-        LONG_MAX,
     )
 
     def __post_init__(self) -> None:

@@ -186,6 +186,11 @@ async def read_nothing(harness: NodeHarness) -> None:
 LARGE = frame("heartbeat", 4, group_id="g" * 3_000, generation_id=1, member_id="m", group_instance_id=None)
 
 
+async def connect_twice(harness: NodeHarness) -> None:
+    await (await harness.connect()).ask("api_versions", 0)
+    assert await (await harness.connect()).responses_until_disconnect() == []
+
+
 class Case(NamedTuple):
     """A limit with the value that it is set to, who is over it, and the request that the log names."""
 
@@ -193,6 +198,7 @@ class Case(NamedTuple):
     value: int
     act: Callable[[NodeHarness], Awaitable[None]]
     request: str
+    client_id: str = CLIENT_ID
 
 
 MEMORY = "memory_limit_bytes"
@@ -203,6 +209,7 @@ CASES = [
     Case("group_max_size", 1, join_full_group, "join_group version 5"),
     Case("group_consumer_max_size", 1, join_full_consumer_group, "consumer_group_heartbeat version 0"),
     Case(MEMORY, GIB, when_full(join_consumer_group), "consumer_group_heartbeat version 0"),
+    Case("max_connections_per_ip", 1, connect_twice, "a new connection", ""),
     Case("max_partitions", 4, create_topics, "create_topics version 7"),
     Case("max_partitions", 4, create_topic_by_metadata, "metadata version 4"),
     Case("max_partitions", 4, add_partitions, "create_partitions version 3"),
@@ -239,7 +246,7 @@ async def test_client_over_a_limit_is_counted_and_named_with_its_request(
     peer, client_id, reason = (fields[name] for name in ("peer", "client_id", "reason"))
     assert (fields["request"], fields["limit"]) == (case.request, case.limit)
     assert str(peer).startswith("127.0.0.1:")
-    assert client_id == CLIENT_ID
+    assert client_id == case.client_id
     assert reason
 
 
