@@ -39,7 +39,7 @@ PACKAGES: dict[str, Package] = {
         ("runtime/settings",), ("actors/errors.py", "actors/text.py", "runtime/common", "runtime/disk")
     ),
     # The stored users, ACLs and quotas, and the rules of authentication and authorization. Independent of connections.
-    "runtime/security": Package(("runtime/security",), ("runtime/common", "runtime/disk")),
+    "runtime/security": Package(("runtime/security",), ("actors/engine_ports.py", "runtime/common", "runtime/disk")),
     "runtime/log": Package(("runtime/log",), ("actors", "actors/steps.py", "runtime/common", "runtime/disk")),
     "runtime/log/compaction": Package(
         ("runtime/log/compaction",), ("runtime/common", "runtime/disk", "runtime/engine/clock.py", "runtime/log")
@@ -111,6 +111,7 @@ PACKAGES: dict[str, Package] = {
         (
             *("actors", "runtime/common", "runtime/disk", "runtime/engine", "runtime/kafka"),
             *("runtime/member", "runtime/node", "runtime/settings", "runtime/topics", "actors/text.py"),
+            "runtime/security",
             # Only for a coordinator in a cluster.
             *("runtime/client", "runtime/cluster", "runtime/cluster/compaction", "runtime/cluster/engines"),
             "runtime/log",

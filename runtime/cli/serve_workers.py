@@ -24,6 +24,7 @@ from ..common.printing import print_error, print_line
 from ..disk.disk import Disk
 from ..node.listening import Sockets, bind
 from ..settings.address import Address
+from ..settings.audit import STDOUT
 from ..settings.listeners import Listener
 from ..settings.table import Options, Settings
 from .serve import FAILED_EXIT_CODE, FORCED_EXIT_CODE, RELOAD_SIGNAL, STATS_SIGNAL, STOP_SIGNALS, ready_address
@@ -70,6 +71,9 @@ def bind_own(options: Options, number: int) -> Iterator[tuple[str, socket]]:
 
 
 def worker_settings(settings: Settings, options: Options) -> Settings:
+    """The settings of all workers. Raises StartError."""
+    if settings.audit == STDOUT:
+        raise StartError("audit=stdout: expected audit=file, because the workers have one standard output")
     is_given = "cluster_session_timeout_ms" in options.given or options.cluster.url
     return settings if is_given else replace(settings, cluster_session_timeout_ms=SESSION_TIMEOUT_MS)
 

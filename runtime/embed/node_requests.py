@@ -13,10 +13,13 @@ from ...actors.group.offsets import GroupData
 from ...actors.messages import GroupRequest
 from ..common.errors import StartError
 from ..disk.group_commit import outcome_of
+from ..kafka.audited_topics import creation, deletion
 from ..kafka.services import Origin
+from ..security.audit import Change
 from ..settings.dynamic import InvalidSetting
 from ..topics.store import NewTopic
 from .admin_requests import NamedTopics, no_such_topic, uses_topic
+from .audited_requests import ask_recorded, check_audit, record_change
 from .consumer_groups import named
 from .results import ListedGroup, PartitionRange, TopicDescription
 
@@ -46,7 +49,14 @@ class NodeRequests:
         return self._node
 
     async def ask(self, message: GroupRequest) -> Any:
-        return await (await self.loaded()).local.ask(message, ORIGIN)
+        node = await self.loaded()
+        return await ask_recorded(node, lambda each: node.local.ask(each, ORIGIN), message)
+
+    async def _loaded_for_change(self) -> Node:
+        """The node, when its log is loaded. Raises CoordinatorError if changes must be refused."""
+        node = await self.loaded()
+        check_audit(node.services.audit)
+        return node
 
     async def describe_consumer_group(self, group: str) -> NamedTopics:
         return named(await self.ask(DescribeConsumerGroup(group)), self._node.topics)
@@ -88,13 +98,14 @@ class NodeRequests:
         return _describe_topic(_require_topic((await self.loaded()).topics.get(name), name))
 
     async def create_topic(self, name: str, partitions: int) -> None:
-        admin = (await self.loaded()).services.topic_admin
-        [topic] = await outcome_of(partial(admin.create, [NewTopic(name, partitions)]))
+        node = await self._loaded_for_change()
+        [topic] = await outcome_of(partial(node.services.topic_admin.create, [NewTopic(name, partitions)]))
         if isinstance(topic, CoordinatorError):
             raise topic
+        record_change(node, "create_topic", creation(topic))
 
     async def grow_topic(self, name: str, partitions: int) -> None:
-        node = await self.loaded()
+        node = await self._loaded_for_change()
         topic, admin = _require_topic(node.topics.get(name), name), node.services.topic_admin
         count = len(topic.partitions)
         if partitions <= count:
@@ -103,24 +114,30 @@ class NodeRequests:
             )
         admin.check_growable(topic, partitions)
         _raise_if_error(await outcome_of(partial(admin.grow, topic, partitions)))
+        change = Change("alter", f"Topic:{name}", {"partitions": count}, {"partitions": partitions})
+        record_change(node, "grow_topic", change)
 
     async def delete_topic(self, name: str) -> None:
-        node = await self.loaded()
+        node = await self._loaded_for_change()
         topic = _require_topic(node.topics.get(name), name)
         node.services.topic_admin.check_deletable(topic)
         [refusal] = await outcome_of(partial(node.services.topic_admin.delete, [topic]))
         _raise_if_error(refusal)
+        record_change(node, "delete_topic", deletion(topic))
 
     # Settings --------------------------------------------------------------------------------------------------------
 
     async def set(self, settings: Mapping[str, float | bool | str | None]) -> None:
-        node = await self.loaded()
+        node = await self._loaded_for_change()
+        before = dict(node.configs.broker)
         try:
             _raise_if_error(await outcome_of(partial(node.services.settings_admin.set, settings)))
         except InvalidSetting as error:
             raise StartError(str(error)) from error
         except OSError as error:
             raise CoordinatorError(ErrorCode.KAFKA_STORAGE_ERROR, f"settings: {error.strerror}") from error
+        values = ({name: table.get(name) for name in sorted(settings)} for table in (before, node.configs.broker))
+        record_change(node, "set", Change("alter", f"Broker:{node.services.cluster.node_id}", *values))
 
 
 def _packed_has_topic(packed: bytes, topic: str) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from ...actors.errors import ErrorCode
 from ...actors.steps import Steps, pieces, run_steps
 from ..security.resources import CLUSTER_NAME, Operation, ResourceType
 from .api import find_row
+from .audited import asked, resource_text, who
 from .authorizer import Action, Authorizer, RequestContext
 from .call import Call
 from .checks import Check
@@ -79,9 +80,19 @@ def authorize_in_steps(call: Call, check: Check, names: Iterable[str]) -> Steps[
     for piece in pieces(items):
         actions = [Action(check.operation, check.resource_type, name, check.logs_denials) for name in piece]
         verdicts = authorizer.authorize(context, actions)
-        denied.update(name for name, is_allowed in zip(piece, verdicts, strict=True) if not is_allowed)
+        refused = [name for name, is_allowed in zip(piece, verdicts, strict=True) if not is_allowed]
+        denied.update(refused)
+        if refused and check.logs_denials:
+            _record_denials(call, check, refused)
         yield
     return Verdicts(frozenset(denied), check.denial.code) if denied else ALL_ALLOWED
+
+
+def _record_denials(call: Call, check: Check, names: Sequence[str]) -> None:
+    audit = call.services.audit
+    if audit.is_on:
+        resources = [resource_text(check.resource_type, name) for name in names]
+        audit.denied(who(call.connection), asked(call), check.operation.name, resources)
 
 
 def _is_allowed_by_other(authorizer: Authorizer, context: RequestContext, check: Check) -> bool:

@@ -265,6 +265,24 @@ def shorten(call: Call, request: Any, message: GroupRequest) -> None:
     call.request, call._message = request, message
 
 
+def message_of(call: Call) -> Any:
+    """The message that was sent to a group or to the TransactionsActor; None before."""
+    return call._message
+
+
+def watch(call: Call, observe: Callable[[Any], None]) -> None:
+    """Call ``observe`` with the reply to the message that was sent, before the response is made of it."""
+    encode: Encoder | None = getattr(call, "_encode", None)
+    if encode is None:
+        return  # it was answered without a message
+
+    def observe_and_encode(call: Call, reply: Any) -> Body:
+        observe(reply)
+        return encode(call, reply)
+
+    call._encode = observe_and_encode
+
+
 class EncodingJob:
     """Makes the body of a response in slices. Implements ``slices.Job``."""
 

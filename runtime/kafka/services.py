@@ -13,6 +13,7 @@ from ...actors.transactions.messages import TransactionRequest
 from ...actors.transactions.peers import Peers
 from ...actors.transactions.table import TransactionTable
 from ..engine.reply import Reply
+from ..security.audit import Audit
 from ..security.store import SecurityStore
 from ..settings.admin import SettingsAdmin
 from ..settings.dynamic import SettingValues, Synonym
@@ -98,6 +99,10 @@ class SettingsReader(Protocol):
     """The settings with the sources of their values, and those of groups. ``SettingsAdmin`` changes them."""
 
     @property
+    def broker(self) -> SettingValues:
+        """The settings that were changed for this broker."""
+
+    @property
     def all_brokers(self) -> SettingValues:
         """The settings that were changed for all brokers."""
 
@@ -118,6 +123,10 @@ class Services(Protocol):
     @property
     def authorizer(self) -> Authorizer:
         """Only ``authorize.py`` asks it."""
+
+    @property
+    def audit(self) -> Audit:
+        """The audit trail."""
 
     @property
     def buffers(self) -> ClientBuffers: ...

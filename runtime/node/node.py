@@ -34,6 +34,7 @@ from ..settings.dynamic import DynamicSettings
 from ..topics.admin import Admins, TopicAdmin
 from .accepting import AcceptingListeners, open_tls
 from .actors import NodeActors, start_actors
+from .audit import open_audit
 from .cleaner import Cleaner
 from .cluster import LogCleaner
 from .connection_limit import DescriptorLimit
@@ -212,6 +213,7 @@ class Node:
         if self._cleaner is not None:
             await self._cleaner.stop()
         self.actors.system.stop_all(block=False)
+        await self.services.audit.close()
         self.data.files.close()
         await self.environment.run_blocking(self.data.close)
         if self.environment.cluster is not None:
@@ -339,16 +341,16 @@ def _make_services(
         load_sink=loading.sink,
         response_queue=ResponseQueue(asyncio.get_running_loop().call_soon),
         slices=slices,
-        routes=_routes(environment),
+        routes=_routes(options, data, environment),
         interceptor=interceptor,
     )
 
 
-def _routes(environment: Environment) -> Routes:
-    cluster = environment.cluster
+def _routes(options: Options, data: NodeData, environment: Environment) -> Routes:
+    cluster, audit = environment.cluster, open_audit(options, data, environment)
     if cluster is None:
-        return Routes(environment.authorizer)
-    return Routes(environment.authorizer, (*APIS, *NODE_APIS), cluster.has_lease, cluster.peer_gate)
+        return Routes(environment.authorizer, audit=audit)
+    return Routes(environment.authorizer, (*APIS, *NODE_APIS), cluster.has_lease, cluster.peer_gate, audit)
 
 
 def _admins(options: Options, data: NodeData, actors: NodeActors, environment: Environment) -> Admins:

@@ -23,6 +23,7 @@ from ..kafka.response_queue import ResponseQueue
 from ..kafka.shared_steps import SharedSteps
 from ..kafka.slices import Slices
 from ..loading.sink import LoadSink
+from ..security.audit import Audit
 from ..security.store import SecurityStore
 from ..settings.admin import SettingsAdmin
 from ..settings.dynamic import DynamicSettings
@@ -97,6 +98,10 @@ class NodeServices:
     @property
     def authorizer(self) -> Authorizer:
         return self.routes.authorizer
+
+    @property
+    def audit(self) -> Audit:
+        return self.routes.audit
 
     @property
     def peer_gate(self) -> PeerGate | None:

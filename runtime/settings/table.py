@@ -18,6 +18,7 @@ from ..common.errors import StartError
 from ..common.logs import Format, Level
 from ..disk.disk import FILE_MODE
 from .address import Address
+from .audit import AuditRows, check_audit
 from .connections import ConnectionRows
 from .consumer_groups import BELOW, ORDERED, ConsumerGroupRows
 from .listeners import PLAINTEXT, Listener
@@ -38,7 +39,7 @@ DynamicPeers = Literal["local", "all", "none"]
 
 
 @dataclass(frozen=True, slots=True)
-class Settings(ConsumerGroupRows, ConnectionRows):
+class Settings(ConsumerGroupRows, ConnectionRows, AuditRows):
     """The settings for ``--set`` and ``[settings]``. The table: these rows, and those of the base classes."""
 
     group_initial_rebalance_delay_ms: int = row(
@@ -223,6 +224,7 @@ class Settings(ConsumerGroupRows, ConnectionRows):
     def __post_init__(self) -> None:
         for setting in SETTINGS:
             check_range(setting, getattr(self, setting.name))
+        check_audit(self)
         for low, high in ORDERED:
             if getattr(self, low) > getattr(self, high):
                 raise self._contradiction(low, "is above", high)

@@ -15,8 +15,11 @@ from importlib import import_module
 from typing import NamedTuple
 
 from ....actors.steps import Steps
+from ...security.audit import NO_AUDIT, Audit
 from .. import checks
 from ..answer_deadlines import AnswerDeadlines
+from ..audited import unless_refused
+from ..audited_groups import audited
 from ..authorizer import Authorizer
 from ..call import Call
 from ..checks import Check
@@ -192,6 +195,9 @@ API_VERSIONS_KEY = 18
 WAITS_FOR_LOG = frozenset((8, 22, 25, 26, 28, 42, 47, 68))
 """APIs whose answer waits for a record, and for nothing else."""
 
+CHANGES = frozenset((19, 20, 21, 33, 37, 42, 44, 47))
+"""APIs that are refused while an audit trail is required and cannot be written."""
+
 
 class Route(NamedTuple):
     """The schema and the handler of one API version."""
@@ -217,14 +223,16 @@ class Routes:
         apis: Sequence[Api] | None = None,
         has_lease: Callable[[], bool] | None = None,
         peer_gate: PeerGate | None = None,
+        audit: Audit = NO_AUDIT,
     ) -> None:
         """``apis``: the served APIs; None: those of ``APIS``. ``has_lease``: see ``node.cluster``; None: always.
 
-        ``peer_gate`` admits requests of other nodes; None without a cluster.
+        ``peer_gate`` admits requests of other nodes; None without a cluster. ``audit``: the audit trail.
         """
         self.loaded: dict[int, Route] = {}
         self.authorizer = authorizer
         self.peer_gate = peer_gate
+        self.audit = audit
         self._has_lease = has_lease
         self._deadlines = AnswerDeadlines()
         self._apis = {api.key: api for api in (APIS if apis is None else apis)}
@@ -249,6 +257,9 @@ class Routes:
         if self.authorizer.allows_everything:
             handle = getattr(module, "handle_unchecked", handle)
             answer_at_once = getattr(module, "answer_at_once", None)
+        if self.audit.is_on:
+            handle = audited(api.name, handle)
+            handle = unless_refused(handle, self.audit) if api.key in CHANGES else handle
         if api.needs_lease and self._has_lease is not None:
             limited = self._deadlines.limited(handle) if api.key in WAITS_FOR_LOG else handle
             handle = with_lease(limited, self._has_lease)

@@ -19,6 +19,8 @@ from ...topics.setting_values import Overrides, check_overrides
 from ...topics.settings import TOPIC_SETTINGS
 from ...topics.store import NewTopic
 from ...topics.topic import Topic
+from ..audited import record_in_steps
+from ..audited_topics import creation
 from ..authorize import Verdicts, authorize_in_steps
 from ..call import Call
 from ..checks import CREATE_TOPIC, DESCRIBE_NEW_TOPIC_CONFIGS
@@ -59,6 +61,7 @@ def finish(call: Call, outcomes: dict[str, CreateOutcome], created: Sequence[Top
 
 def encode(call: Call, outcomes: dict[str, CreateOutcome]) -> Steps[bytes | SharedBytes]:
     yield from report_refusals(call, outcomes.values())
+    yield from record_in_steps(call, map(creation, outcomes.values()))
     response = call.make("CreateTopicsResponse", throttle_time=NO_THROTTLE, topics=answers(call, outcomes))
     return (yield from write_in_steps(response))
 

@@ -10,7 +10,9 @@ from typing import Any
 
 from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.steps import Steps
+from ...security.audit import Change
 from ...topics.topic import Topic
+from ..audited import record
 from ..authorize import Verdicts, authorize_in_steps
 from ..call import Call
 from ..checks import DELETE_RECORDS
@@ -48,7 +50,12 @@ def result(call: Call, topic: Topic | None, index: int, offset: int, denial: Err
             raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
         if leader_error(call, topic):
             raise CoordinatorError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node leads the topic")
+        log = topic.peek(index)
+        before = NO_LOW_WATERMARK if log is None else log.start_offset
         low_watermark = yield from call.services.topic_admin.delete_records(topic, index, offset)
+        if call.services.audit.is_on and low_watermark != before:
+            offsets = ({"start_offsets": {str(index): start}} for start in (before, low_watermark))
+            record(call, [Change("delete records", f"Topic:{topic.name}", *offsets)])
     except CoordinatorError as refusal:
         error = refusal.code
     return call.make(

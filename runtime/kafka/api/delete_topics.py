@@ -15,6 +15,8 @@ from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.steps import Steps, counted, pieces
 from ...common.shared_bytes import SharedBytes
 from ...topics.topic import Topic
+from ..audited import record_in_steps
+from ..audited_topics import deletion
 from ..authorize import Verdicts, authorize_in_steps
 from ..call import Call, release_later
 from ..checks import DELETE_TOPIC, DESCRIBE_TO_DELETE
@@ -57,6 +59,10 @@ def handle(call: Call) -> Steps[None]:
 
 
 def encode(call: Call, outcomes: list[DeleteOutcome], final: Iterable[DeleteOutcome]) -> Steps[bytes | SharedBytes]:
+    if call.services.audit.is_on:
+        final = list(final)
+        deleted = (outcome.topic for outcome in final if outcome.refusal is None)
+        yield from record_in_steps(call, (None if topic is None else deletion(topic) for topic in deleted))
     responses = (answer(call, outcome) for outcome in final)
     body = yield from write_in_steps(call.make("DeleteTopicsResponse", throttle_time=NO_THROTTLE, responses=responses))
     release_later(call, outcomes)

@@ -23,6 +23,7 @@ from ...settings.dynamic import ConfigType, InvalidSetting, SettingValues
 from ...settings.rows import SettingValue, list_items
 from ...topics.setting_values import Overrides
 from ...topics.settings import BY_NAME as TOPIC_SETTINGS
+from ..audited import recorded
 from ..call import Call
 from ..checks import ACT_AS_BROKER, ALTER_BROKER_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_TOPIC_CONFIGS, Check
 from ..codec.codes import NO_THROTTLE, kafka_error
@@ -161,6 +162,7 @@ def alter_topic(call: Call, resource: Any, changes: Changes, done: Done) -> None
     if call.request.validate_only:
         done(None)
     else:
+        done = recorded(call, done, f"Topic:{topic.name}", lambda: topic.policy.overrides)
         call.services.topic_admin.alter(topic, change, done)
 
 
@@ -173,7 +175,10 @@ def alter_group(call: Call, resource: Any, changes: Changes, done: Done) -> None
     if call.request.validate_only:
         done(None)
     else:
-        admin.alter(resource.resource_name, change, done)
+        given = call.services.configs.groups.given
+        name = resource.resource_name
+        done = recorded(call, done, f"Group:{name}", lambda: given.get(name, {}))
+        admin.alter(name, change, done)
 
 
 def refuse_logger(call: Call, resource: Any) -> None:
@@ -231,6 +236,8 @@ def alter_broker(call: Call, resource: Any, changes: Changes, done: Done) -> Non
         return (values, all_brokers) if name else (broker, values)
 
     if not call.request.validate_only:
+        configs = call.services.configs
+        done = recorded(call, done, f"Broker:{name}", lambda: configs.broker if name else configs.all_brokers)
         admin.change(make, done, changed_by=author(call))
         return
     try:

@@ -18,6 +18,8 @@ from ...security.resources import ResourceType
 from ...topics.names import check_name, is_internal
 from ...topics.store import NewTopic
 from ...topics.topic import Topic
+from ..audited import record_in_steps
+from ..audited_topics import creation
 from ..authorize import Verdicts, authorize_in_steps, authorized_operations
 from ..call import Call
 from ..checks import CREATE_TOPIC, DESCRIBE_TOPIC, LISTED_TOPIC
@@ -77,6 +79,7 @@ def encode(
 ) -> Steps[bytes | SharedBytes]:
     """``created``: topics and refusals. The response has no error for a topic that could not be created."""
     yield from report_refusals(call, created)
+    yield from record_in_steps(call, map(creation, created))
     return (yield from write_in_steps(response(call, access, requested)))
 
 

@@ -1,0 +1,51 @@
+"""The audit trail of an embedded coordinator's admin methods."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from ...actors.errors import CoordinatorError, ErrorCode
+from ...actors.messages import DeleteGroup, GroupRequest, LeaveGroup, OffsetCommit, OffsetDelete, OffsetFetch
+from ..kafka.group_changes import CHANGING, group_change
+from ..kafka.principal import IN_PROCESS
+from ..security.audit import Asked, Audit, Change, Who
+
+if TYPE_CHECKING:
+    from ..node.node import Node
+
+WHO: Final = Who(str(IN_PROCESS))
+
+METHODS: Mapping[type, str] = {
+    OffsetCommit: "reset",
+    OffsetDelete: "delete_offsets",
+    DeleteGroup: "delete",
+    LeaveGroup: "remove_members",
+}
+"""The method that sends a message."""
+
+
+def check_audit(audit: Audit) -> None:
+    """Raise CoordinatorError if changes must be refused."""
+    if audit.refusal:
+        raise CoordinatorError(ErrorCode.KAFKA_STORAGE_ERROR, audit.refusal)
+
+
+def record_change(node: Node, method: str, change: Change | None, reason: str = "") -> None:
+    """Record a change by a method of the coordinator, if there is one."""
+    if change is not None:
+        node.services.audit.changed(WHO, Asked(f"Coordinator.{method}"), [change], reason)
+
+
+async def ask_recorded(node: Node, ask: Callable[[Any], Awaitable[Any]], message: GroupRequest) -> Any:
+    """Send a message to a group, and record what it changes. Raises CoordinatorError if changes must be refused."""
+    audit = node.services.audit
+    if not audit.is_on or type(message) not in CHANGING:
+        return await ask(message)
+    check_audit(audit)
+    offsets = None if isinstance(message, LeaveGroup) else await ask(OffsetFetch(message.group_id, None))
+    reply = await ask(message)
+    made = group_change(message, offsets, reply)
+    if made is not None:
+        record_change(node, METHODS[type(message)], made.change, made.reason)
+    return reply

@@ -1,0 +1,93 @@
+"""Records in the audit trail what a request has changed. Nothing is computed without an audit trail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ...actors.errors import ErrorCode
+from ...actors.steps import Steps, pieces
+from ..security.audit import Asked, Audit, Change, Who
+from .call import Call, ResponseChannel
+from .checks import ResourceType
+from .lease import Handler
+
+Done = Callable[[Any], None]
+"""Called with None, or why a change was not made."""
+
+
+def who(connection: ResponseChannel) -> Who:
+    """Who sends requests on a connection."""
+    port = connection.peer.rpartition(":")[2]
+    return Who(
+        str(connection.principal),
+        connection.client_host.removeprefix("/"),
+        int(port) if port.isdigit() else None,
+        connection.client_id,
+        connection.listener,
+    )
+
+
+def asked(call: Call) -> Asked:
+    return Asked(api_title(call.schema.name), call.version)
+
+
+def api_title(name: str) -> str:
+    """Kafka's name of an API, "DeleteGroups", from kio's, "delete_groups"."""
+    return "".join(map(str.capitalize, name.split("_")))
+
+
+def resource_text(resource_type: ResourceType, name: str) -> str:
+    """The text of a resource, "TransactionalId:t"."""
+    return f"{api_title(resource_type.name.lower())}:{name}"
+
+
+def record(call: Call, changes: Iterable[Change], reason: str = "") -> None:
+    """Record the few changes of a request."""
+    call.services.audit.changed(who(call.connection), asked(call), changes, reason)
+
+
+def record_in_steps(call: Call, changes: Iterable[Change | None]) -> Steps[None]:
+    """Record the changes of a request; None: something that was not changed."""
+    audit, change_id = call.services.audit, ""
+    if not audit.is_on:
+        return
+    sender, request = who(call.connection), asked(call)
+    for piece in pieces(changes):
+        if made := [change for change in piece if change is not None]:
+            change_id = audit.changed(sender, request, made, change_id=change_id)
+        yield
+
+
+def recorded(call: Call, done: Done, resource: str, read: Callable[[], Mapping[str, Any]]) -> Done:
+    """Return ``done``, which also records what has changed. ``read`` returns the values of the resource."""
+    if not call.services.audit.is_on:
+        return done
+    before = dict(read())
+
+    def record_and_finish(failure: object) -> None:
+        if failure is None:
+            record(call, _differences(resource, before, dict(read())))
+        done(failure)
+
+    return record_and_finish
+
+
+def _differences(resource: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
+    names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    if not names:
+        return []
+    return [Change("alter", resource, *({name: table.get(name) for name in names} for table in (before, after)))]
+
+
+def unless_refused(handle: Handler, audit: Audit) -> Handler:
+    """Return a handler of changes that refuses them while the audit trail is required and cannot be written."""
+
+    def handle_or_refuse(call: Call) -> Steps[None] | None:
+        if not audit.refusal:
+            return handle(call)
+        call.services.over_limit.name_refused(call.connection, api_title(call.schema.name), audit.refusal)
+        call.respond_with_error(ErrorCode.KAFKA_STORAGE_ERROR)
+        return None
+
+    return handle_or_refuse

@@ -1,0 +1,295 @@
+"""Every change by an admin API or by the embedding program is a line of the audit trail, and so are denials."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from authorizers import DenyingAuthorizer, Rule
+from harness import Client, NodeHarness, async_test, commit_values, committed_partition, join_and_sync, running_node
+from peers.wire import Plain
+
+from callboard import Coordinator
+from callboard.actors.errors import CoordinatorError, ErrorCode
+from callboard.runtime.common.errors import StartError
+from callboard.runtime.disk.disk import Disk
+from callboard.runtime.kafka.api import APIS, CHANGES
+from callboard.runtime.kafka.checks import Operation, ResourceType
+from callboard.runtime.kafka.group_changes import OFFSETS_MAX
+from callboard.runtime.node.environment import Environment
+from callboard.runtime.security.audit_file import FILE_NAME
+from callboard.runtime.settings.table import Settings
+
+TOPIC, BROKER, GROUP = 2, 4, 32
+SET = 0
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / FILE_NAME).read_bytes().splitlines()]
+
+
+def shown(folder: Path) -> list[tuple[str, str, str, Any, Any]]:
+    return [
+        (line["api"], line["operation"], line["resource"], line.get("before"), line.get("after"))
+        for line in lines(folder)
+    ]
+
+
+async def audited(
+    folder: Path, act: Any, authorizer: Any = None, **settings: Any
+) -> list[tuple[str, str, str, Any, Any]]:
+    """What the audit trail of a node shows that has stopped after ``act``."""
+    async with running_node(folder, None, authorizer, audit="file", **settings) as harness:
+        await act(harness, await harness.connect())
+    return shown(folder)
+
+
+def new_topic(name: str, partitions: int, **configs: str) -> Plain:
+    given: Plain = [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()]
+    return {
+        "name": name,
+        "num_partitions": partitions,
+        "replication_factor": 1,
+        "assignments": [],
+        "configs": given,
+    }
+
+
+async def create_topics(client: Client, *topics: Plain, validate_only: bool = False) -> None:
+    await client.ask("create_topics", topics=list(topics), timeout=1000, validate_only=validate_only)
+
+
+@async_test
+async def test_changes_of_topics_are_recorded(tmp_path: Path) -> None:
+    async def act(_harness: NodeHarness, client: Client) -> None:
+        await create_topics(client, new_topic("a", 2, retention_ms="5000"), new_topic("t", 1))
+        await create_topics(client, new_topic("b", 2), validate_only=True)
+        grown: Plain = [{"name": "a", "count": 5, "assignments": None}, {"name": "t", "count": 1, "assignments": None}]
+        await client.ask("create_partitions", topics=grown, timeout=1000, validate_only=False)
+        deleted: Plain = [{"name": "a", "topic_id": None}, {"name": "none", "topic_id": None}]
+        await client.ask("delete_topics", topics=deleted, timeout=1000)
+        await client.ask("metadata", 4, topics=[{"name": "auto"}], allow_auto_topic_creation=True)
+
+    assert await audited(tmp_path, act) == [
+        ("CreateTopics", "create", "Topic:a", None, {"partitions": 2, "settings": {"retention.ms": "5000"}}),
+        ("CreatePartitions", "alter", "Topic:a", {"partitions": 2}, {"partitions": 5}),
+        ("DeleteTopics", "delete", "Topic:a", {"partitions": 5, "settings": {"retention.ms": "5000"}}, None),
+        ("Metadata", "create", "Topic:auto", None, {"partitions": 1, "settings": {}}),
+    ]
+
+
+def alteration(resource_type: int, name: str, key: str, value: str) -> Mapping[str, Plain]:
+    config: Plain = {"name": key, "config_operation": SET, "value": value}
+    return {"resource_type": resource_type, "resource_name": name, "configs": [config]}
+
+
+@async_test
+async def test_changes_of_settings_are_recorded(tmp_path: Path) -> None:
+    async def act(_harness: NodeHarness, client: Client) -> None:
+        for value in ("100", "200", "200"):
+            resources: Sequence[Any] = [alteration(BROKER, "1", "group.max.size", value)]
+            await client.ask("incremental_alter_configs", resources=resources, validate_only=False)
+        resources = [
+            alteration(TOPIC, "t", "retention.ms", "7"),
+            alteration(GROUP, "g", "consumer.session.timeout.ms", "46000"),
+            alteration(BROKER, "", "offset.metadata.max.bytes", "9"),
+            alteration(BROKER, "1", "group.max.size", "0"),
+        ]
+        await client.ask("incremental_alter_configs", resources=resources, validate_only=False)
+        await client.ask("incremental_alter_configs", resources=resources, validate_only=True)
+        replaced: Plain = {"resource_type": TOPIC, "resource_name": "t", "configs": []}
+        await client.ask("alter_configs", resources=[replaced], validate_only=False)
+
+    changes = await audited(tmp_path, act)
+    assert changes[:2] == [
+        ("IncrementalAlterConfigs", "alter", "Broker:1", {"group_max_size": None}, {"group_max_size": 100}),
+        ("IncrementalAlterConfigs", "alter", "Broker:1", {"group_max_size": 100}, {"group_max_size": 200}),
+    ]
+    altered = [
+        ("Broker:", "offset_metadata_max_bytes", 9),
+        ("Group:g", "consumer.session.timeout.ms", 46000),
+        ("Topic:t", "retention.ms", "7"),
+    ]
+    assert sorted(changes[2:5], key=lambda change: change[2]) == [
+        ("IncrementalAlterConfigs", "alter", resource, {key: None}, {key: value}) for resource, key, value in altered
+    ]
+    assert changes[5:] == [("AlterConfigs", "alter", "Topic:t", {"retention.ms": "7"}, {"retention.ms": None})]
+
+
+async def make_group_of_others(client: Client, group: str, offset: int) -> None:
+    """A group without members that had one, which has committed."""
+    member = await join_and_sync(client, group)
+    topics: Plain = [{"name": "t", "partitions": [committed_partition(0, offset), committed_partition(1, offset)]}]
+    await client.ask("offset_commit", 8, **{**commit_values(group, member), "topics": topics})
+    leaving: Plain = [{"member_id": member.member_id, "group_instance_id": None, "reason": "done"}]
+    await client.ask("leave_group", group_id=group, members=leaving)
+
+
+@async_test
+async def test_changes_of_groups_are_recorded_with_the_offsets_before(tmp_path: Path) -> None:
+    async def act(_harness: NodeHarness, client: Client) -> None:
+        await make_group_of_others(client, "g", 5)
+        reset: Plain = [{"name": "t", "partitions": [committed_partition(0, 3), committed_partition(9, 3)]}]
+        await client.ask("offset_commit", 8, **{**commit_values("g"), "topics": reset})
+        indexes: Plain = [{"partition_index": 1}, {"partition_index": 2}]
+        await client.ask("offset_delete", group_id="g", topics=[{"name": "t", "partitions": indexes}])
+        await client.ask("delete_groups", groups_names=["g", "none"])
+
+    assert await audited(tmp_path, act) == [
+        ("OffsetCommit", "commit", "Group:g", {"offsets": {"t": {"0": 5}}}, {"offsets": {"t": {"0": 3}}}),
+        ("OffsetDelete", "delete offsets", "Group:g", {"offsets": {"t": {"1": 5}}}, None),
+        ("DeleteGroups", "delete", "Group:g", {"offsets": {"t": {"0": 3}}}, None),
+    ]
+    assert [line["principal"] for line in lines(tmp_path)] == ["User:ANONYMOUS"] * 3
+    assert {(line["host"], line["client_id"], line["listener"]) for line in lines(tmp_path)} == {
+        ("127.0.0.1", "wire", "PLAINTEXT")
+    }
+
+
+@async_test
+async def test_what_members_and_consumers_without_a_group_do_is_no_change(tmp_path: Path) -> None:
+    async def act(_harness: NodeHarness, client: Client) -> None:
+        await make_group_of_others(client, "g", 5)
+        for _ in range(2):
+            await client.ask("offset_commit", 8, **commit_values("standalone"))
+
+    async with running_node(tmp_path, audit="file") as harness:
+        await act(harness, await harness.connect())
+    assert not (tmp_path / FILE_NAME).exists()
+
+
+@async_test
+async def test_member_that_an_admin_removes_is_recorded_with_the_reason(tmp_path: Path) -> None:
+    async def act(_harness: NodeHarness, client: Client) -> None:
+        member = await join_and_sync(client, "g")
+        reason = "member was removed by an admin: it hangs"
+        leaving: Plain = [{"member_id": member.member_id, "group_instance_id": None, "reason": reason}]
+        await client.ask("leave_group", group_id="g", members=leaving)
+
+    [(api, operation, resource, before, _)] = await audited(tmp_path, act)
+    assert (api, operation, resource) == ("LeaveGroup", "remove members", "Group:g")
+    assert len(before["members"]) == 1
+    assert lines(tmp_path)[0]["reason"] == "it hangs"
+
+
+@async_test
+async def test_line_has_a_bounded_number_of_offsets(tmp_path: Path) -> None:
+    count = OFFSETS_MAX + 20
+
+    async def act(_harness: NodeHarness, client: Client) -> None:
+        await create_topics(client, new_topic("many", count))
+        partitions: Plain = [committed_partition(number, 1) for number in range(count)]
+        topics: Plain = [{"name": "many", "partitions": partitions}]
+        await client.ask("offset_commit", 8, **{**commit_values("g"), "topics": topics})
+        await client.ask("delete_groups", groups_names=["g"])
+
+    [_, (_, _, _, before, _)] = await audited(tmp_path, act)
+    assert (len(before["offsets"]["many"]), before["left_out"]) == (OFFSETS_MAX, 20)
+
+
+@async_test
+async def test_denials_are_recorded(tmp_path: Path) -> None:
+    denying = DenyingAuthorizer(
+        Rule(Operation.DELETE, ResourceType.GROUP, "secret"), Rule(Operation.DESCRIBE, ResourceType.GROUP, "hidden")
+    )
+
+    async def act(_harness: NodeHarness, client: Client) -> None:
+        await client.ask("offset_commit", 8, **commit_values("hidden"))
+        for _ in range(3):
+            await client.ask("delete_groups", groups_names=["secret", "other"])
+            await client.ask("list_groups", states_filter=[], types_filter=[])  # leaves out "hidden"
+
+    assert await audited(tmp_path, act, denying) == [("DeleteGroups", "DELETE", "Group:secret", None, None)]
+    [line] = lines(tmp_path)
+    assert (line["kind"], line["count"], line["principal"]) == ("denied", 3, "User:ANONYMOUS")
+
+
+class FailingDisk(Disk):
+    """Cannot open the audit file."""
+
+    def open(self, path: Path, flags: int) -> int:
+        if path.name == FILE_NAME:
+            raise OSError(errno.ENOSPC, "no space")
+        return super().open(path, flags)
+
+
+@pytest.mark.parametrize("is_required", [True, False])
+@async_test
+async def test_changes_are_refused_while_a_required_trail_cannot_be_written(tmp_path: Path, is_required: bool) -> None:
+    environment = Environment(disk=FailingDisk())
+    settings: dict[str, Any] = {"audit": "file", "audit_required": is_required}
+    async with running_node(tmp_path, environment=environment, **settings) as harness:
+        client = await harness.connect()
+        await create_topics(client, new_topic("a", 1))
+        while not harness.node.services.audit.failure:  # type: ignore[attr-defined]
+            await client.ask("api_versions", 0)
+        answer = await client.ask("delete_topics", topics=[{"name": "a", "topic_id": None}], timeout=1000)
+        assert answer["responses"][0]["error_code"] == ("KAFKA_STORAGE_ERROR" if is_required else "NONE")
+        assert (await client.ask("offset_commit", 8, **commit_values("g")))["topics"][0]["partitions"][0][
+            "error_code"
+        ] == "NONE"
+
+
+def test_apis_of_changes_are_refused_without_a_required_trail() -> None:
+    assert {api.name for api in APIS if api.key in CHANGES} == {
+        "alter_configs",
+        "create_partitions",
+        "create_topics",
+        "delete_groups",
+        "delete_records",
+        "delete_topics",
+        "incremental_alter_configs",
+        "offset_delete",
+    }
+
+
+@async_test
+async def test_changes_by_the_program_are_recorded(tmp_path: Path) -> None:
+    async with Coordinator(tmp_path, audit="file", topics={"t": 2}) as coordinator:
+        await coordinator.reset("g", {("t", 0): 0})
+        await coordinator.delete_offsets("g", [("t", 0)])
+        await coordinator.reset("g", {("t", 1): 0})
+        await coordinator.delete("g")
+        await coordinator.create_topic("a", 1)
+        await coordinator.grow_topic("a", 3)
+        await coordinator.delete_topic("a")
+        await coordinator.set(group_max_size=5)
+        with pytest.raises(CoordinatorError):
+            await coordinator.delete("g")
+    none = {"offsets": {"t": {"0": 0}}}
+    assert shown(tmp_path) == [
+        ("Coordinator.reset", "commit", "Group:g", None, none),
+        ("Coordinator.delete_offsets", "delete offsets", "Group:g", none, None),
+        ("Coordinator.reset", "commit", "Group:g", None, {"offsets": {"t": {"1": 0}}}),
+        ("Coordinator.delete", "delete", "Group:g", {"offsets": {"t": {"1": 0}}}, None),
+        ("Coordinator.create_topic", "create", "Topic:a", None, {"partitions": 1, "settings": {}}),
+        ("Coordinator.grow_topic", "alter", "Topic:a", {"partitions": 1}, {"partitions": 3}),
+        ("Coordinator.delete_topic", "delete", "Topic:a", {"partitions": 3, "settings": {}}, None),
+        ("Coordinator.set", "alter", "Broker:1", {"group_max_size": None}, {"group_max_size": 5}),
+    ]
+    assert {line["principal"] for line in lines(tmp_path)} == {"User:callboard"}
+
+
+@async_test
+async def test_changes_by_the_program_are_refused_while_a_required_trail_cannot_be_written(tmp_path: Path) -> None:
+    environment = Environment(disk=FailingDisk())
+    async with Coordinator(tmp_path, audit="file", audit_required=True, environment=environment) as coordinator:
+        await coordinator.create_topic("a", 1)
+        while not coordinator.node.services.audit.failure:  # type: ignore[attr-defined]
+            await asyncio.sleep(0.001)
+        for change in (coordinator.delete_topic("a"), coordinator.set(group_max_size=5), coordinator.delete("g")):
+            with pytest.raises(CoordinatorError, match="audit trail cannot be written") as raised:
+                await change
+            assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_required_trail_has_to_be_kept() -> None:
+    with pytest.raises(StartError, match="audit_required=true needs an audit trail: set audit=file"):
+        Settings(audit_required=True)
+    with pytest.raises(StartError, match="expected one of none, file, stdout"):
+        Settings(audit="disk")
