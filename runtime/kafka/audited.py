@@ -8,8 +8,8 @@ from typing import Any
 from ...actors.errors import ErrorCode
 from ...actors.steps import Steps, pieces
 from ..security.audit import Asked, Audit, Change, Who
+from ..security.resources import ResourceType
 from .call import Call, ResponseChannel
-from .checks import ResourceType
 from .lease import Handler
 
 Done = Callable[[Any], None]
