@@ -19,10 +19,10 @@ from callboard.actors.errors import CoordinatorError, ErrorCode
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.kafka.api import APIS, CHANGES
-from callboard.runtime.kafka.checks import Operation, ResourceType
 from callboard.runtime.kafka.group_changes import OFFSETS_MAX
 from callboard.runtime.node.environment import Environment
 from callboard.runtime.security.audit_file import FILE_NAME
+from callboard.runtime.security.resources import Operation, ResourceType
 from callboard.runtime.settings.table import Settings
 
 TOPIC, BROKER, GROUP = 2, 4, 32
