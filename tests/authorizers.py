@@ -21,6 +21,8 @@ class DenyingAuthorizer:
     """Allows everything but ``denied``, and keeps what it was asked."""
 
     allows_everything = False
+    version = None
+    acls = None
 
     def __init__(self, *denied: Rule) -> None:
         self.denied = set(denied)

@@ -24,7 +24,7 @@ from peers.wire import FRAME_SIZE, Hangup, Plain, decode, encode
 
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.kafka.api import APIS
-from callboard.runtime.kafka.authorizer import AllowAll, Authorizer
+from callboard.runtime.kafka.authorizer import Authorizer
 from callboard.runtime.node.environment import Environment, WorkClocks
 from callboard.runtime.node.node import Node
 from callboard.runtime.settings.table import Options, Settings
@@ -120,7 +120,7 @@ class NodeHarness:
         self._options = Options(data=folder, **{"topics": TOPICS, **options})
         disk = Disk(self._options.file_mode)
         self._environment = environment or Environment(
-            disk=disk, authorizer=authorizer or AllowAll(), work_clocks=WorkClocks(budget_ns=lambda: 0)
+            disk=disk, authorizer=authorizer, work_clocks=WorkClocks(budget_ns=lambda: 0)
         )
         self._clients: list[Client] = []
         self.node: Node

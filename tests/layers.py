@@ -65,7 +65,10 @@ PACKAGES: dict[str, Package] = {
     ),
     "runtime/client": Package(
         ("runtime/client",),
-        ("actors", "actors/callboard_error.py", "runtime/kafka/codec", "runtime/settings", "runtime/tls"),
+        (
+            *("actors", "actors/callboard_error.py", "runtime/kafka/codec", "runtime/security", "runtime/settings"),
+            "runtime/tls",
+        ),
     ),
     "runtime/loading": Package(
         ("runtime/loading",),

@@ -94,6 +94,7 @@ class FakeConnection:
     unread_request = unsent_request = "unknown"
     client_host = "/127.0.0.1"
     principal = ANONYMOUS
+    grants = None
     listener = PLAINTEXT
 
     def __init__(self, services: FakeServices) -> None:

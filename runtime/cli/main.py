@@ -36,6 +36,7 @@ COMMANDS = {
     "groups": Command("callboard.runtime.cli.groups.commands", "Show, reset and delete groups on any server."),
     "cluster": Command("callboard.runtime.cli.cluster.commands", "Show, check and change a cluster of several nodes."),
     "topics": Command("callboard.runtime.cli.topics", "Show, create and delete topics on any server."),
+    "acls": Command("callboard.runtime.cli.acls", "List, add and remove access control lists on any server."),
     "worker": Command(
         "callboard.runtime.cli.worker.worker_command", "Run a handler in several processes that share work."
     ),

@@ -68,7 +68,8 @@ def print_settings(as_json: bool) -> None:
 
 
 def to_json(setting: Setting) -> dict[str, object]:
-    return {**setting._asdict(), "type": setting.type.__name__, "is_dynamic": setting.is_dynamic}
+    form = setting.form and setting.form.expected
+    return {**setting._asdict(), "type": setting.type.__name__, "form": form, "is_dynamic": setting.is_dynamic}
 
 
 def listener_to_json(setting: ListenerSetting) -> dict[str, object]:

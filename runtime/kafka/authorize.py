@@ -12,7 +12,8 @@ from .api import find_row
 from .audited import asked, resource_text, who
 from .authorizer import Action, Authorizer, RequestContext
 from .call import Call
-from .checks import Check
+from .checks import Check, Denied
+from .grants import GRANTS_MAX, Grant, Grants
 
 CLUSTER: Final = (CLUSTER_NAME,)
 """The items of a check of the cluster."""
@@ -23,6 +24,9 @@ OPERATIONS: Final = {
     ResourceType.CLUSTER: (5, 7, 8, 9, 10, 11, 12),
 }
 """The operations of each type of resource (AclEntry.supportedOperations)."""
+
+GRANTED_AT_ONCE_MAX: Final = 100
+"""The permissions of a request with more items are not remembered."""
 
 
 class Verdicts(NamedTuple):
@@ -76,14 +80,20 @@ def authorize_in_steps(call: Call, check: Check, names: Iterable[str]) -> Steps[
         yield
     if not items or _is_allowed_by_other(authorizer, context, check):
         return ALL_ALLOWED
+    operation, resource_type = check.operation, check.resource_type
+    granted = _grants_of(call) if _may_be_remembered(check, len(items)) else None
     denied: set[str] = set()
     for piece in pieces(items):
-        actions = [Action(check.operation, check.resource_type, name, check.logs_denials) for name in piece]
-        verdicts = authorizer.authorize(context, actions)
+        if granted:
+            piece = [name for name in piece if (operation, resource_type, name) not in granted]
+        actions = [Action(operation, resource_type, name, check.logs_denials) for name in piece]
+        verdicts = authorizer.authorize(context, actions) if actions else ()
         refused = [name for name, is_allowed in zip(piece, verdicts, strict=True) if not is_allowed]
         denied.update(refused)
         if refused and check.logs_denials:
             _record_denials(call, check, refused)
+        if granted is not None:
+            granted.update((operation, resource_type, name) for name in piece if name not in denied)
         yield
     return Verdicts(frozenset(denied), check.denial.code) if denied else ALL_ALLOWED
 
@@ -93,6 +103,31 @@ def _record_denials(call: Call, check: Check, names: Sequence[str]) -> None:
     if audit.is_on:
         resources = [resource_text(check.resource_type, name) for name in names]
         audit.denied(who(call.connection), asked(call), check.operation.name, resources)
+
+
+def _grants_of(call: Call) -> set[Grant] | None:
+    """The remembered permissions of a connection, to add to them; None if those of the authorizer may change."""
+    channel, version = call.connection, call.services.authorizer.version
+    if version is None:
+        return None
+    grants = channel.grants
+    if grants is None or grants.version != version or len(grants.allowed) >= GRANTS_MAX:
+        grants = channel.grants = Grants(version)
+    return grants.allowed
+
+
+def _may_be_remembered(check: Check, items: int) -> bool:
+    """Only the permissions of a few resources that a request names, and that no other right of the client gives."""
+    return check.unless is None and check.denied is Denied.ERROR and items <= GRANTED_AT_ONCE_MAX
+
+
+def are_granted(call: Call, check: Check, names: Iterable[str]) -> bool:
+    """Whether each item is known to be allowed, without asking: a short way for frequent requests."""
+    granted = _grants_of(call)
+    if not granted:
+        return False
+    operation, resource_type = check.operation, check.resource_type
+    return all((operation, resource_type, name) in granted for name in names)
 
 
 def _is_allowed_by_other(authorizer: Authorizer, context: RequestContext, check: Check) -> bool:

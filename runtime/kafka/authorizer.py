@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from ..security.acl_store import AclStore
 from ..security.resources import Operation, ResourceType
 from .principal import Principal
 
@@ -38,6 +39,14 @@ class Authorizer(Protocol):
     def allows_everything(self) -> bool:
         """Whether it need not be asked. Read once for each version of an API, so it must not change."""
 
+    @property
+    def version(self) -> int | None:
+        """A number that changes whenever less may be allowed than before; None: permissions must not be remembered."""
+
+    @property
+    def acls(self) -> AclStore | None:
+        """The ACLs that it decides by, which clients may see and change; None if it has no ACLs."""
+
     def authorize(self, context: RequestContext, actions: Sequence[Action]) -> Sequence[bool]:
         """Return for each action whether it is allowed."""
 
@@ -49,6 +58,8 @@ class AllowAll:
     """Allows every principal everything, as Kafka without an authorizer."""
 
     allows_everything = True
+    version = None
+    acls = None
 
     def authorize(self, _context: RequestContext, actions: Sequence[Action]) -> Sequence[bool]:
         return (True,) * len(actions)

@@ -18,6 +18,7 @@ from ..engine.reply import Reply
 from .codec.codes import kafka_error
 from .codec.schemas import Schema
 from .codec.step_writer import write_in_steps
+from .grants import Grants
 from .principal import Principal
 from .release import ReleaseJob, release_collections, release_request
 from .services import Services
@@ -48,6 +49,9 @@ class ResponseChannel(Protocol):
     """The address in Kafka's notation, "/127.0.0.1"."""
 
     principal: Principal
+    grants: Grants | None
+    """What the client was allowed; None before it was asked."""
+
     listener: str
     """The name of the listener that the client has connected to."""
 

@@ -81,6 +81,8 @@ ALTER_TOPIC_CONFIGS: Final = Check(Operation.ALTER_CONFIGS, ResourceType.TOPIC)
 
 ACT_AS_BROKER: Final = Check(Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
 DESCRIBE_CLUSTER: Final = Check(Operation.DESCRIBE, ResourceType.CLUSTER, Denied.LEFT_OUT)
+DESCRIBE_SECURITY: Final = Check(Operation.DESCRIBE, ResourceType.CLUSTER)
+ALTER_SECURITY: Final = Check(Operation.ALTER, ResourceType.CLUSTER)
 DESCRIBE_BROKER_CONFIGS: Final = Check(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
 ALTER_BROKER_CONFIGS: Final = Check(Operation.ALTER_CONFIGS, ResourceType.CLUSTER)
 WRITE_IDEMPOTENTLY: Final = Check(

@@ -16,6 +16,7 @@ from .api import Route, Routes
 from .call import Call, with_header
 from .connection_phase import Event, Phase, next_phase
 from .framing import BYTES_PER_TURN, FRAMES_PER_TURN, HEADER_BYTES, BadRequest, FrameSplitter, NotServed, OverLimit
+from .grants import Grants
 from .handling_job import LARGE_REQUEST_BYTES, as_bad_request, handle_large, run_handler, run_in_slices
 from .holds import Hold, Holds
 from .interceptor import Interceptor
@@ -79,6 +80,7 @@ class Connection(asyncio.Protocol):
         self.client_id = ""
         self.client_host = ""
         self.principal = ANONYMOUS
+        self.grants: Grants | None = None
         self.peer = "an unknown peer"  # for the log
         self.transport: Transport
         self.splitter = FrameSplitter()

@@ -13,6 +13,7 @@ from ...actors.transactions.messages import TransactionRequest
 from ...actors.transactions.peers import Peers
 from ...actors.transactions.table import TransactionTable
 from ..engine.reply import Reply
+from ..security.acl_store import AclStore
 from ..security.audit import Audit
 from ..security.store import SecurityStore
 from ..settings.admin import SettingsAdmin
@@ -127,6 +128,10 @@ class Services(Protocol):
     @property
     def audit(self) -> Audit:
         """The audit trail."""
+
+    @property
+    def acls(self) -> AclStore | None:
+        """The ACLs that the authorizer decides by; None if it has none."""
 
     @property
     def buffers(self) -> ClientBuffers: ...

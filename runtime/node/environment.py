@@ -23,7 +23,7 @@ from ..disk.threads import InlineThreads, OwnThreads, Threads
 from ..engine.alarm import WhenRead
 from ..engine.clock import SystemClock, SystemRandom
 from ..engine.dispatcher import Dispatcher, LoopDispatcher
-from ..kafka.authorizer import AllowAll, Authorizer
+from ..kafka.authorizer import Authorizer
 
 if TYPE_CHECKING:
     from ..log.folder import DataFolder
@@ -63,9 +63,9 @@ class Environment:
     ``load``: loads the log in the background, instead of subprocesses. ``store``: creates a store of the log instead of
     local files, and the ownership of its partitions. ``cluster``: the cluster that the node belongs to, which has both.
     ``checkpoints``: when the journal is checkpointed. ``group_observer`` is notified of the events of all groups.
-    ``authorizer`` decides what clients may do. ``assignors``: functions that assign partitions in groups of the
-    consumer protocol, by name, besides Kafka's. ``when_read``, in a simulation without sockets: calls back once all
-    input of clients that is there now has been read.
+    ``authorizer`` decides what clients may do; None: the one that the settings name. ``assignors``: functions that
+    assign partitions in groups of the consumer protocol, by name, besides Kafka's. ``when_read``, in a simulation
+    without sockets: calls back once all input of clients that is there now has been read.
     """
 
     disk: Disk = field(default_factory=Disk)
@@ -80,7 +80,7 @@ class Environment:
     cluster: Cluster | None = None
     checkpoints: CheckpointTriggers = field(default_factory=CheckpointTriggers)
     group_observer: GroupObserver | None = None
-    authorizer: Authorizer = field(default_factory=AllowAll)
+    authorizer: Authorizer | None = None
     assignors: Mapping[str, AssignFunction] = field(default_factory=dict)
     when_read: WhenRead | None = None
 

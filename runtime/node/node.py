@@ -35,6 +35,7 @@ from ..topics.admin import Admins, TopicAdmin
 from .accepting import AcceptingListeners, open_tls
 from .actors import NodeActors, start_actors
 from .audit import open_audit
+from .authorization import make_authorizer
 from .cleaner import Cleaner
 from .cluster import LogCleaner
 from .connection_limit import DescriptorLimit
@@ -348,9 +349,10 @@ def _make_services(
 
 def _routes(options: Options, data: NodeData, environment: Environment) -> Routes:
     cluster, audit = environment.cluster, open_audit(options, data, environment)
+    authorizer = environment.authorizer or make_authorizer(data.configs.settings, data.security)
     if cluster is None:
-        return Routes(environment.authorizer, audit=audit)
-    return Routes(environment.authorizer, (*APIS, *NODE_APIS), cluster.has_lease, cluster.peer_gate, audit)
+        return Routes(authorizer, audit=audit)
+    return Routes(authorizer, (*APIS, *NODE_APIS), cluster.has_lease, cluster.peer_gate, audit)
 
 
 def _admins(options: Options, data: NodeData, actors: NodeActors, environment: Environment) -> Admins:

@@ -23,6 +23,7 @@ from ..kafka.response_queue import ResponseQueue
 from ..kafka.shared_steps import SharedSteps
 from ..kafka.slices import Slices
 from ..loading.sink import LoadSink
+from ..security.acl_store import AclStore
 from ..security.audit import Audit
 from ..security.store import SecurityStore
 from ..settings.admin import SettingsAdmin
@@ -102,6 +103,10 @@ class NodeServices:
     @property
     def audit(self) -> Audit:
         return self.routes.audit
+
+    @property
+    def acls(self) -> AclStore | None:
+        return self.authorizer.acls
 
     @property
     def peer_gate(self) -> PeerGate | None:

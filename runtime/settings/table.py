@@ -19,6 +19,7 @@ from ..common.logs import Format, Level
 from ..disk.disk import FILE_MODE
 from .address import Address
 from .audit import AuditRows, check_audit
+from .authorization import AuthorizationRows
 from .connections import ConnectionRows
 from .consumer_groups import BELOW, ORDERED, ConsumerGroupRows
 from .listeners import PLAINTEXT, Listener
@@ -39,7 +40,7 @@ DynamicPeers = Literal["local", "all", "none"]
 
 
 @dataclass(frozen=True, slots=True)
-class Settings(ConsumerGroupRows, ConnectionRows, AuditRows):
+class Settings(ConsumerGroupRows, ConnectionRows, AuditRows, AuthorizationRows):
     """The settings for ``--set`` and ``[settings]``. The table: these rows, and those of the base classes."""
 
     group_initial_rebalance_delay_ms: int = row(

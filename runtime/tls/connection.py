@@ -18,6 +18,7 @@ from .handshakes import Handshakes
 from .listener_tls import ListenerTls
 from .principal_rules import NoRuleMatches
 
+READ_BYTES: Final = 65_536
 FIRST_BYTES: Final = 8
 """Enough to tell which protocol a client speaks."""
 
@@ -140,7 +141,7 @@ class TlsConnection(asyncio.Protocol):
         is_ended = is_broken = False
         try:
             while incoming.pending or tls.pending():  # instead of reading until there is an exception
-                data = tls.read(incoming.pending or tls.pending())
+                data = tls.read(READ_BYTES)
                 if not data:
                     is_ended = True
                     break

@@ -19,7 +19,7 @@ SEVERAL_FORMS: dict[str, set[tuple[str | None, ...]]] = {
     "--format": {("csv|json",), (None,)},  # of a table for programs; of the files of a history
     "--output": {("FILE",), ("FILE.html",)},
     "--partition": {("N",), ("N,A-B,...",)},
-    "--topic": {("NAME:PARTITIONS",), ("T[:P,...]",)},
+    "--topic": {("NAME:PARTITIONS",), ("T[:P,...]",), ("TOPIC",)},
     "--transaction-partitions": {("M",), ("N",)},
     "--config": {("FILE.toml",), ("NAME=VALUE",)},  # as Kafka's tools name it
 }
@@ -36,7 +36,7 @@ GIVEN_UP = {
 
 NAMES = {
     *("GROUP", "GROUP...", "TOPIC", "TOPIC...", "NAME=VALUE...", "[MEMBER...]", "MODULE:FUNCTION"),
-    *("[FILE]", "DATA", "DEST", "BACKUP", "NODE"),
+    *("[FILE]", "DATA", "DEST", "BACKUP", "NODE", "PRINCIPAL", "OPERATION..."),
 }
 """The arguments: what a command is about, or the files that it copies."""
 

@@ -178,6 +178,7 @@ async def open_server(folder: Path, settings: Mapping[str, Any]) -> AsyncIterato
         for files in (
             node.topics.files,
             node.configs,
+            node.data.security,
         ):  # a response that waits for a thread would belong to a later step
             files.run_on(InlineFileWork())
     try:

@@ -123,6 +123,9 @@ class Play:
         response = decode(request.api, request.version, payload)
         if request.api == "list_groups":  # other scripts run at the same time
             response["groups"] = [group for group in response["groups"] if self.names.is_ours(group["group_id"])]
+        if request.api == "list_transactions":
+            states = response["transaction_states"]
+            response["transaction_states"] = [each for each in states if self.names.is_ours(each["transactional_id"])]
         return response
 
 

@@ -87,10 +87,13 @@ def kafka(settings: Settings, broker: str | None) -> Iterator[tuple[str, int]]:
             server.stop()
 
 
-async def record(address: tuple[str, int], scripts: Mapping[str, Script]) -> dict[str, Responses]:
+async def record(
+    address: tuple[str, int], scripts: Mapping[str, Script], parallel_scripts: int
+) -> dict[str, Responses]:
     """Return the responses by script. Raises AssertionError if they differ between the runs of a script."""
     broker = Broker(*address)
     await broker.warm_up()
+    broker.places = asyncio.Semaphore(parallel_scripts)
     results = await asyncio.gather(*(broker.play_at_each_speed(name, script) for name, script in scripts.items()))
     recorded = dict(zip(scripts, results, strict=True))
     differences = [
@@ -177,7 +180,8 @@ def scenarios(names: list[str], broker: str | None) -> None:
                 for name in chapters
                 for scenario, script in chapters[name].scenarios.items()
             }
-            recorded = asyncio.run(record(address, scripts))
+            is_alone = any(chapter.changes_cluster for chapter in chapters.values())
+            recorded = asyncio.run(record(address, scripts, 1 if is_alone else PARALLEL_SCRIPTS))
         for name, chapter in chapters.items():
             write_chapter(name, VERSION, {scenario: recorded[f"{name}/{scenario}"] for scenario in chapter.scenarios})
             print(f"{name}: {len(chapter.scenarios)} scenarios")

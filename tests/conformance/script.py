@@ -27,6 +27,7 @@ import json
 import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -37,7 +38,9 @@ Plain = Any
 WAIT = "wait"
 DISCONNECT = "hang up"
 MORE = "more"
-LEFT_OUT = frozenset({"throttle_time", "configs"})
+LEFT_OUT = frozenset({"throttle_time", "configs", "brokers", "cluster_id", "controller_id"})
+NOT_AUTHORIZED = re.compile(r"Request Request\(.*\) (is not authorized|needs [A-Z_]+ permission)\.", re.DOTALL)
+"""Kafka's text shows its own objects."""
 SHORT_ID = re.compile(r"[A-Za-z0-9_-]{22}")  # Kafka's own form of a UUID
 MEMBER_ID = re.compile(r"(?P<prefix>.*)-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
@@ -47,6 +50,9 @@ UNORDERED: Mapping[str, frozenset[str]] = {
     "describe_groups": frozenset({"members"}),
     "list_groups": frozenset({"groups"}),
     "delete_groups": frozenset({"results"}),
+    "add_partitions_to_txn": frozenset({"results_by_topic_v3_and_below"}),
+    "describe_acls": frozenset({"resources", "acls"}),
+    "delete_acls": frozenset({"matching_acls"}),
     "consumer_group_heartbeat": frozenset({"topic_partitions", "partitions"}),
     "consumer_group_describe": frozenset({"members", "topic_partitions", "partitions", "subscribed_topic_names"}),
 }
@@ -184,7 +190,10 @@ class Names:
 
     def _common_value(self, value: Plain) -> Plain:
         if isinstance(value, str):
-            return self._without_short_ids(self._member(value)).replace(self._group, "$group")
+            text = NOT_AUTHORIZED.sub("Cluster authorization failed.", value)
+            return self._without_short_ids(self._member(text)).replace(self._group, "$group")
+        if isinstance(value, datetime):
+            return round(value.timestamp() * 1000)
         if isinstance(value, bytes):
             return self._bytes.get(value) or _text_of(value)
         if isinstance(value, UUID):

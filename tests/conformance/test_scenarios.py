@@ -20,7 +20,7 @@ SERVED = {api.name for api in APIS}
 GOLDEN = {name: read_chapter(name) for name in CHAPTERS}
 
 
-def our_settings(settings: Settings) -> dict[str, int | str]:
+def our_settings(settings: Settings) -> dict[str, int | str | bool]:
     """Convert Kafka's settings to Callboard's names."""
     return {name.replace(".", "_"): value for name, value in settings.items()}
 

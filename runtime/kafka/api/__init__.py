@@ -24,6 +24,7 @@ from ..authorizer import Authorizer
 from ..call import Call
 from ..checks import Check
 from ..codec.schemas import Schema, schema
+from ..granted_at_once import at_once_if_granted
 from ..lease import AtOnce, at_once_with_lease, with_lease
 from ..peer_gate import PeerGate
 
@@ -121,6 +122,9 @@ APIS: tuple[Api, ...] = (
         items=(checks.READ_TOPIC,),
         needs_lease=True,
     ),
+    Api(29, "describe_acls", 1, 3, whole=(checks.DESCRIBE_SECURITY,), reads_only=True),
+    Api(30, "create_acls", 1, 3, whole=(checks.ALTER_SECURITY,), limit=CONFIG_ITEMS),
+    Api(31, "delete_acls", 1, 3, whole=(checks.ALTER_SECURITY,), limit=CONFIG_ITEMS),
     Api(
         32,
         "describe_configs",
@@ -257,6 +261,8 @@ class Routes:
         if self.authorizer.allows_everything:
             handle = getattr(module, "handle_unchecked", handle)
             answer_at_once = getattr(module, "answer_at_once", None)
+        elif api.whole == (checks.READ_GROUP,) and hasattr(module, "answer_at_once"):
+            answer_at_once = at_once_if_granted(module.answer_at_once, self.authorizer)
         if self.audit.is_on:
             handle = audited(api.name, handle)
             handle = unless_refused(handle, self.audit) if api.key in CHANGES else handle

@@ -118,8 +118,7 @@ def check_access(call: Call, access: Access, name: str | None, topic_id: UUID | 
     if not access.describe.allows(resolved):
         return DeleteOutcome(name, topic_id, refusal=refusal)
     if not access.delete.allows(resolved):
-        topic = call.services.topics.get(resolved)
-        return DeleteOutcome(resolved, topic.topic_id if topic else topic_id, refusal=refusal)
+        return DeleteOutcome(resolved, topic_id, refusal=refusal)
     return None
 
 

@@ -52,6 +52,16 @@ def handle(call: Call) -> Steps[None] | None:
     return Fetch(call).start()
 
 
+NOT_READ = frozenset(
+    {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+)
+"""The errors of partitions whose records were not looked for."""
+
+
 class PartitionRead(NamedTuple):
     """The result for one partition of the request. ``log`` is None if it cannot be read."""
 
@@ -312,7 +322,12 @@ def read_log(log: PartitionLog, topic: Any, request: Any, budget: FetchBudget) -
 
 
 def aborted_transactions(call: Call, part: PartitionRead) -> Iterable[Any] | None:
-    """Return the aborted transactions in the returned records, for isolation level read_committed; else None."""
+    """Return the aborted transactions in the returned records, for isolation level read_committed; else None.
+
+    As in Kafka, a partition that was not read has none, at any isolation level.
+    """
+    if part.error in NOT_READ:
+        return ()
     if call.request.isolation_level != READ_COMMITTED:
         return None
     if part.log is None or not part.records:

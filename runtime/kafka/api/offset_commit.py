@@ -15,7 +15,7 @@ from uuid import UUID
 from ....actors.errors import ErrorCode
 from ....actors.messages import Commit, Committed, OffsetCommit
 from ....actors.steps import Steps, pieces, run_steps
-from ..authorize import Verdicts, authorize, authorize_in_steps
+from ..authorize import Verdicts, are_granted, authorize, authorize_in_steps
 from ..call import Body, Call
 from ..checks import READ_GROUP, READ_TOPIC
 from ..codec.codes import NO_THROTTLE, milliseconds
@@ -50,7 +50,16 @@ Refused = tuple[tuple[CommitTarget, ErrorCode], ...]
 """Partitions that do not exist or are denied, with their errors. They are not sent to the group."""
 
 
-def handle(call: Call) -> Steps[None]:
+def handle(call: Call) -> Steps[None] | None:
+    topics = call.request.topics
+    if len(topics) <= SMALL_COMMIT_MAX and are_granted(call, READ_GROUP, (call.request.group_id,)):
+        names = (_find_topic(call, topic, {})[0] for topic in topics)
+        if are_granted(call, READ_TOPIC, names):
+            return handle_unchecked(call)
+    return _handle_checked(call)
+
+
+def _handle_checked(call: Call) -> Steps[None]:
     error = authorize(call, READ_GROUP, (call.request.group_id,)).error
     if error:
         call.respond_with_error(error)

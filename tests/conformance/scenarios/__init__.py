@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ..script import Script
+from .acls import ACLS, CLUSTER_ACLS
 from .consumer_groups import CONSUMER_CONFIGS, CONSUMER_GROUPS, CONSUMER_TOPICS
 from .consumer_joining import CONSUMER_JOINING, CONSUMER_SMALL, VALIDATION
 from .consumer_offsets import CONSUMER_OFFSETS
@@ -27,7 +28,7 @@ from .static_members import STATIC
 from .syncing import SYNCING
 from .transactions import TRANSACTIONS
 
-Settings = Mapping[str, int | str]
+Settings = Mapping[str, int | str | bool]
 
 # Groups form at once, short sessions are allowed, and all groups are in one partition.
 PLAIN: Settings = {
@@ -47,12 +48,20 @@ CONSUMER_SHORT: Settings = {
     "group.consumer.session.timeout.ms": 8000,
 }
 
+# Access control lists, which scripts create: without one that matches a resource, everything is allowed.
+WITH_ACLS: Settings = {
+    **CONSUMER,
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": True,
+}
+
 
 class Chapter(NamedTuple):
-    """Scenarios that are played on one server."""
+    """Scenarios that are played on one server. ``changes_cluster``: so that no two can be played at the same time."""
 
     settings: Settings
     scenarios: Mapping[str, Script]
+    changes_cluster: bool = False
 
 
 CHAPTERS: Mapping[str, Chapter] = {
@@ -89,5 +98,7 @@ CHAPTERS: Mapping[str, Chapter] = {
     "migration-upgrade": Chapter({**CONSUMER, "group.consumer.migration.policy": "upgrade"}, MIGRATION_UPGRADE),
     "migration-downgrade": Chapter({**CONSUMER, "group.consumer.migration.policy": "downgrade"}, MIGRATION_DOWNGRADE),
     "migration-small": Chapter(CONSUMER_SHORT, MIGRATION_SMALL),
+    "acls": Chapter(WITH_ACLS, ACLS),
+    "acls-cluster": Chapter({**WITH_ACLS, "group.max.size": 1000}, CLUSTER_ACLS, changes_cluster=True),
     "consumer-intervals": Chapter({**PLAIN, "group.consumer.assignment.interval.ms": 5000}, CONSUMER_INTERVALS),
 }

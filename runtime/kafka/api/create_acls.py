@@ -1,0 +1,55 @@
+"""CreateAcls (key 30). Invalid ACLs are refused and the others created. Answered when they are durable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ....actors.errors import CoordinatorError, ErrorCode
+from ....actors.steps import Steps, pieces
+from ...security.acl_filters import why_not_created
+from ...security.acls import Acl
+from ..acl_entities import acl_of_creation, error_fields, refusal
+from ..call import Body, Call
+from ..checks import ALTER_SECURITY
+from ..codec.codes import NO_THROTTLE
+from ..codec.step_writer import write_in_steps
+
+NO_AUTHORIZER = "No Authorizer is configured."
+
+
+def handle(call: Call) -> Steps[None]:
+    error = refusal(call, ALTER_SECURITY, NO_AUTHORIZER)
+    creations = call.request.creations
+    acls = call.services.acls
+    if error is not None or acls is None:
+        call.encode_and_respond(lambda: encode(call, [error] * len(creations)))
+        return
+    created: list[Acl] = []
+    refusals: list[CoordinatorError | None] = []
+    for piece in pieces(creations):
+        for acl in map(acl_of_creation, piece):
+            reason = why_not_created(acl)
+            if reason is None:
+                created.append(acl)
+            refusals.append(None if reason is None else CoordinatorError(ErrorCode.INVALID_REQUEST, reason))
+        yield
+
+    def done(failure: Exception | None) -> None:
+        call.encode_and_respond(lambda: encode(call, [refused or failure for refused in refusals]))
+
+    if created:
+        acls.create(created, done)
+    else:
+        done(None)
+
+
+def encode(call: Call, errors: Sequence[Exception | None]) -> Body:
+    """``errors``: one for each entry of the request, in their order."""
+    response = call.make("CreateAclsResponse", throttle_time=NO_THROTTLE, results=_results(call, errors))
+    return write_in_steps(response)
+
+
+def _results(call: Call, errors: Sequence[Exception | None]) -> Iterator[Any]:
+    for error in errors:
+        yield call.make("AclCreationResult", **error_fields(error, no_message=""))

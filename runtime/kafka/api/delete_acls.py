@@ -1,0 +1,85 @@
+"""DeleteAcls (key 31): deletes the ACLs that match filters. Answered when this is durable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ....actors.errors import CoordinatorError, ErrorCode
+from ....actors.steps import Steps, pieces
+from ...security.acl_filters import AclFilter
+from ...security.acls import Acl
+from ..acl_entities import UNKNOWN_FILTER, error_fields, filter_of, refusal
+from ..call import Body, Call
+from ..checks import ALTER_SECURITY
+from ..codec.codes import NO_THROTTLE
+from ..codec.step_writer import write_in_steps
+from .create_acls import NO_AUTHORIZER
+
+Matches = Sequence[Sequence[Acl] | CoordinatorError]
+"""For each filter the ACLs that it matches, or why it is refused."""
+
+
+def handle(call: Call) -> Steps[None]:
+    error = refusal(call, ALTER_SECURITY, NO_AUTHORIZER)
+    filters, acls = call.request.filters, call.services.acls
+    if error is not None or acls is None:
+        matches: Matches = [error or ()] * len(filters)
+        call.encode_and_respond(lambda: encode(call, matches, None))
+        return
+    present = tuple(acls.table.acls)
+    matches = []
+    for entity in filters:
+        matches.append((yield from _matching(filter_of(entity), present)))
+    found = matches
+    deleted = dict.fromkeys(acl for each in found if not isinstance(each, CoordinatorError) for acl in each)
+
+    def done(failure: Exception | None) -> None:
+        call.encode_and_respond(lambda: encode(call, found, failure))
+
+    if deleted:
+        acls.delete(deleted, done)
+    else:
+        done(None)
+
+
+def _matching(wanted: AclFilter, present: Sequence[Acl]) -> Steps[Sequence[Acl] | CoordinatorError]:
+    if wanted.has_unknown:
+        return CoordinatorError(ErrorCode.INVALID_REQUEST, UNKNOWN_FILTER)
+    matching: list[Acl] = []
+    for piece in pieces(present):
+        matching += filter(wanted.matches, piece)
+        yield
+    return matching
+
+
+def encode(call: Call, matches: Matches, failure: Exception | None) -> Body:
+    """``failure``: why nothing was deleted."""
+    response = call.make(
+        "DeleteAclsResponse", throttle_time=NO_THROTTLE, filter_results=_results(call, matches, failure)
+    )
+    return write_in_steps(response)
+
+
+def _results(call: Call, matches: Matches, failure: Exception | None) -> Iterator[Any]:
+    for matching in matches:
+        error = matching if isinstance(matching, CoordinatorError) else failure
+        acls: Sequence[Acl] = () if isinstance(matching, CoordinatorError) or failure else matching
+        yield call.make(
+            "DeleteAclsFilterResult",
+            **error_fields(error),
+            matching_acls=(call.make("DeleteAclsMatchingAcl", **_fields(acl)) for acl in acls),
+        )
+
+
+def _fields(acl: Acl) -> Mapping[str, Any]:
+    return {
+        **error_fields(None),
+        "resource_type": int(acl.resource_type),
+        "resource_name": acl.name,
+        "pattern_type": int(acl.pattern),
+        "principal": acl.principal,
+        "host": acl.host,
+        "operation": int(acl.operation),
+        "permission_type": int(acl.permission),
+    }
