@@ -388,6 +388,8 @@ def random_item(field: Any, item_type: Any, rng: Random) -> Any:
             return UUID(int=rng.getrandbits(128) | 1)
         case "timedelta_i32" | "timedelta_i64":
             return timedelta(milliseconds=rng.choice((-1, 0, 30_000, 2**31 - 1)))
+        case "float64":
+            return rng.choice((-1.0, 0.0, 0.5, 1e300))
         case kafka_type:
             limit = 2 ** (INTEGERS[kafka_type] - 1)
             return rng.choice((0, 1, -1, limit - 1, -limit, rng.randrange(-limit, limit)))

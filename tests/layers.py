@@ -39,7 +39,9 @@ PACKAGES: dict[str, Package] = {
         ("runtime/settings",), ("actors/errors.py", "actors/text.py", "runtime/common", "runtime/disk")
     ),
     # The stored users, ACLs and quotas, and the rules of authentication and authorization. Independent of connections.
-    "runtime/security": Package(("runtime/security",), ("actors/engine_ports.py", "runtime/common", "runtime/disk")),
+    "runtime/security": Package(
+        ("runtime/security",), ("actors/engine_ports.py", "actors/errors.py", "runtime/common", "runtime/disk")
+    ),
     "runtime/log": Package(("runtime/log",), ("actors", "actors/steps.py", "runtime/common", "runtime/disk")),
     "runtime/log/compaction": Package(
         ("runtime/log/compaction",), ("runtime/common", "runtime/disk", "runtime/engine/clock.py", "runtime/log")

@@ -158,6 +158,8 @@ APIS: tuple[Api, ...] = (
         limit=CONFIG_ITEMS,
     ),
     Api(47, "offset_delete", 0, 0, whole=(checks.DELETE_GROUP,), items=(checks.READ_TOPIC,), needs_lease=True),
+    Api(48, "describe_client_quotas", 0, 1, whole=(checks.DESCRIBE_BROKER_CONFIGS,), reads_only=True),
+    Api(49, "alter_client_quotas", 0, 1, whole=(checks.ALTER_BROKER_CONFIGS,)),
     Api(60, "describe_cluster", 0, 2, items=(checks.DESCRIBE_CLUSTER,), reads_only=True),
     Api(
         65,
@@ -199,7 +201,7 @@ API_VERSIONS_KEY = 18
 WAITS_FOR_LOG = frozenset((8, 22, 25, 26, 28, 42, 47, 68))
 """APIs whose answer waits for a record, and for nothing else."""
 
-CHANGES = frozenset((19, 20, 21, 33, 37, 42, 44, 47))
+CHANGES = frozenset((19, 20, 21, 33, 37, 42, 44, 47, 49))
 """APIs that are refused while an audit trail is required and cannot be written."""
 
 
