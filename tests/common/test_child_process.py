@@ -12,7 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from callboard.runtime.common.child_process import ChildEnded, ChildProcess, pack
+from callboard.runtime.common.child_main import pack
+from callboard.runtime.common.child_process import ChildEnded, ChildProcess
 
 TARGET = "test_child_process:run"
 DEADLINE_S = 60.0
@@ -95,8 +96,15 @@ def test_child_ignores_signals_to_the_process_group() -> None:
     asyncio.run(main())
 
 
+def test_process_that_loads_partitions_starts_without_asyncio() -> None:
+    modules = "callboard.runtime.common.child_main, callboard.runtime.loading.child"
+    program = f"import sys, {modules}; print('asyncio' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
 def test_child_exits_when_its_parent_is_gone_in_the_middle_of_a_job() -> None:
-    program = f"from callboard.runtime.common.child_process import serve; serve({TARGET!r})"
+    program = f"from callboard.runtime.common.child_main import serve; serve({TARGET!r})"
     path = os.pathsep.join(entry for entry in sys.path if entry)
     command, environment = [sys.executable, "-c", program], {**os.environ, "PYTHONPATH": path}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as child:

@@ -287,7 +287,7 @@ def test_wrong_number_of_partitions_is_found_by_a_sample(tmp_path: Path) -> None
 
 
 UNFINISHED = """
-from callboard.runtime.common.child_process import serve
+from callboard.runtime.common.child_main import serve
 from callboard.runtime.loading import child
 
 def run_without_report(job):
