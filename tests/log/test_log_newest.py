@@ -188,6 +188,9 @@ def committed(group_id: str, number: int, topic: str = "t") -> Pair:
     return encode(OffsetRecord(group_id, topic, 0, OffsetValue(number)))
 
 
+EMPTY_GROUP = encode(GroupRecord("a", GroupValue("consumer", 1, None, None, 5, ())))
+
+
 def invalid_value(group_id: str) -> Pair:
     """A value of an unknown version."""
     return committed(group_id, 1)[0], b"\0\x63what"
@@ -197,7 +200,7 @@ def invalid_value(group_id: str) -> Pair:
 def test_malformed_record_quarantines_only_its_group(tmp_path: Path, fast: bool) -> None:
     log: list[Batch] = [
         (None, [committed("good", 1), committed("bad", 2, "other"), invalid_value("bad"), committed("late", 3)]),
-        (None, [committed("late", 4)]),
+        (None, [committed("late", 4, "other")]),
     ]
     loaded = load_partition(write_segments(tmp_path / "p", encode_log(log)), fast=fast)
     assert unpack_groups(loaded).keys() == {"good", "late"}
@@ -224,6 +227,29 @@ def test_malformed_key_quarantines_no_group(tmp_path: Path, fast: bool, key: byt
     assert unpack_groups(loaded).keys() == {"a"} and not loaded.quarantined
     [problem] = loaded.problems
     assert "at offset 1" in problem and repr(key) in problem
+
+
+@pytest.mark.parametrize("fast", NUMPY_OPTIONS)
+def test_malformed_name_of_a_group_is_a_problem_and_changes_no_end(tmp_path: Path, fast: bool) -> None:
+    """Its topic's partition is known from a newer record, so all but its key looks as usual."""
+    key, value = committed("bad", 9)
+    log: list[Batch] = [(None, [(key.replace(b"bad", b"\xff\xff\xff"), value), committed("a", 1)])]
+    loaded = load_partition(write_segments(tmp_path / "p", encode_log(log)), fast=fast)
+    assert unpack_groups(loaded).keys() == {"a"} and not loaded.quarantined
+    assert len(loaded.problems) == 1
+    assert loaded.committed_ends == {("t", 0): 1}
+
+
+@pytest.mark.parametrize("fast", NUMPY_OPTIONS)
+@pytest.mark.parametrize("others", [[], [committed("a", 3, "u")], [EMPTY_GROUP]])
+@pytest.mark.parametrize("producer", [None, Producer(7, 0, False)])
+def test_group_with_one_plain_offset_and_other_records(
+    tmp_path: Path, fast: bool, others: list[Pair], producer: Producer | None
+) -> None:
+    last: Batch = producer, [committed("a", 4, "v")]
+    batches = encode_log([(None, [*others, committed("a", 1), committed("b", 2)]), last])
+    loaded = load_partition(write_segments(tmp_path / "p", batches), fast=fast)
+    assert comparable_groups(unpack_groups(loaded)) == comparable_groups(replay_batches(batches))
 
 
 @pytest.mark.parametrize("fast", NUMPY_OPTIONS)

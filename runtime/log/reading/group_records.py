@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 
 from ....actors.group.kinds import KINDS
@@ -39,11 +40,11 @@ class GroupRecords:
 
     __slots__ = ("name", "rows", "states", "value")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, rows: Sequence[tuple[str, PackedOffset]] = ()) -> None:
         self.name = name
         self.value: GroupValue | None = None
         self.states: tuple[()] | list[GroupStateRecord] = ()
-        self.rows: list[tuple[str, PackedOffset]] = []
+        self.rows = list(rows)
 
     def add_state(self, record: GroupStateRecord) -> None:
         if isinstance(record, GroupRecord) and not self.states:

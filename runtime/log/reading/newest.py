@@ -23,7 +23,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from ....actors.group.kinds import KINDS
-from ....actors.group.offsets import GroupData, is_plain, pack, pack_offset
+from ....actors.group.offsets import GroupData, PackedOffset, is_plain, pack, pack_offset
 from ....actors.messages import QuarantinedGroup
 from ....actors.records import (
     CLASSIC,
@@ -55,6 +55,9 @@ if TYPE_CHECKING:
 BULK_MIN_RECORDS = 1000  # from here on one lookup of all keys is faster than one each
 MAX_ATTEMPTS = 10  # a listed file is gone if it was compacted since, which is rare
 COMMITTED_END_MAX = 2**62  # a client may commit any offset; no log can reach a larger one
+
+SingleOffset = tuple[str, str, PackedOffset]
+"""A group's name, and its only offset, which is plain: a topic and the rest. Most of a million groups are that."""
 
 _CLASSIC_KIND = KINDS[CLASSIC]
 _OFFSET_KEY = b"\0\1"
@@ -135,6 +138,7 @@ class NewestFirstLoader:
         self._seen: set[bytes] = set()
         self._known_keys = _new_known_keys() if (has_numpy() if fast is None else fast) else None
         self._groups: dict[bytes, GroupRecords] = {}  # by the group's part of the record key
+        self._single_offsets: dict[bytes, SingleOffset] = {}  # those of groups that have no other record so far
         self._protocol_types: dict[bytes, str] = {}  # by the first bytes of a group's value
         self._partition_ends: dict[bytes, PartitionEnd] = {}  # by the rest of an offset's key
         self._outcomes: dict[int, bool] = {}  # by producer id: whether the transaction before here was committed
@@ -242,6 +246,7 @@ class NewestFirstLoader:
         """
         (data, *_), _, key_starts, key_ends, ends = columns
         groups, partition_ends, rewritten_keys = self._groups, self._partition_ends, self._rewritten_keys
+        single_offsets = self._single_offsets
         unpack_value = _COMMON_VALUE.unpack_from
         for index in indexes:
             at = key_ends[index]
@@ -257,15 +262,21 @@ class NewestFirstLoader:
                 self._store_any(columns, index)
                 continue
             version, offset, leader_epoch, metadata_bytes, commit_timestamp_ms = unpack_value(data, at + 1)
+            if version != _COMMON_VALUE_VERSION or metadata_bytes:
+                self._store_any(columns, index)
+                continue
             group_key = key[2:topic_at]
-            group = groups.get(group_key) or self._new_group(group_key)
-            if version != _COMMON_VALUE_VERSION or metadata_bytes or group is None:
+            group = groups.get(group_key) or (self._group(group_key) if group_key in single_offsets else None)
+            row = partition_end.partition, offset, leader_epoch, "", commit_timestamp_ms, -1
+            if group is not None:
+                group.rows.append((partition_end.topic, row))
+            elif (name := _group_name(group_key)) is not None:
+                single_offsets[group_key] = name, partition_end.topic, row
+            else:
                 self._store_any(columns, index)
                 continue
             if partition_end.end < offset <= COMMITTED_END_MAX:
                 partition_end.end = offset
-            row = partition_end.partition, offset, leader_epoch, "", commit_timestamp_ms, -1
-            group.rows.append((partition_end.topic, row))
 
     def _store_empty_group(self, data: bytes, key: bytes, at: int) -> bool:
         """Store a group without members in the coordinator's own form, if its protocol type is known; else False.
@@ -279,7 +290,7 @@ class NewestFirstLoader:
         generation, protocol, leader, timestamp_ms, members = _EMPTY_GROUP.unpack_from(data, end - _EMPTY_GROUP.size)
         if protocol != -1 or leader != -1 or members or key in self._rewritten_keys:
             return False
-        group = self._groups.get(key[2:]) or self._new_group(key[2:])
+        group = self._group(key[2:]) or self._new_group(key[2:])
         if group is None:
             return False
         if group.states:
@@ -288,12 +299,19 @@ class NewestFirstLoader:
         return True
 
     def _new_group(self, group_key: bytes) -> GroupRecords | None:
-        if group_key[0] > 0x7F:  # negative length
+        name = _group_name(group_key)
+        if name is None:
             return None
-        try:
-            group = self._groups[group_key] = GroupRecords(group_key[2:].decode())
-        except UnicodeDecodeError:
-            return None
+        group = self._groups[group_key] = GroupRecords(name)
+        return group
+
+    def _group(self, group_key: bytes) -> GroupRecords | None:
+        """The records of a group that has any so far."""
+        single = self._single_offsets.pop(group_key, None)
+        if single is None:
+            return self._groups.get(group_key)
+        name, topic, row = single
+        group = self._groups[group_key] = GroupRecords(name, [(topic, row)])
         return group
 
     def _store_any(self, columns: ChunkColumns, index: int) -> None:
@@ -331,7 +349,7 @@ class NewestFirstLoader:
         if isinstance(record, UnknownRecord) or record.value is None:
             return
         topic_at = 4 + int.from_bytes(key[2:4])
-        group = self._groups.get(key[2:topic_at])
+        group = self._group(key[2:topic_at])
         if group is None:
             group = self._groups[key[2:topic_at]] = GroupRecords(record.group_id)
         if not isinstance(record, OffsetRecord):
@@ -394,6 +412,12 @@ class NewestFirstLoader:
             group_id: {key: producers for key, producers in reversed(offsets.items()) if producers}
             for group_id, offsets in self._pending.items()
         }
+        while self._single_offsets:
+            group_key, (name, topic, row) = self._single_offsets.popitem()
+            if name in pending or name in self.report.quarantined:
+                self._groups[group_key] = GroupRecords(name, [(topic, row)])
+            else:
+                packed_groups[name] = pack_offset(topic, row)
         while self._groups:
             _, group = self._groups.popitem()
             offsets = pending.pop(group.name, None) if pending else None
@@ -437,6 +461,16 @@ def _offsets_and_size(chunk: BatchChunk, start: int) -> tuple[int, int, int]:
     """The first and last offset of a batch, and its size in bytes."""
     base, last = offsets_of(memoryview(chunk.data)[start:])
     return base, last, read_size(chunk.data, start) or 0
+
+
+def _group_name(group_key: bytes) -> str | None:
+    """The name in a group's part of a key; None if it is not valid."""
+    if group_key[0] > 0x7F:  # negative length
+        return None
+    try:
+        return group_key[2:].decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def _group_id_of(key: bytes) -> str | None:
