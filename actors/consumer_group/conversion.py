@@ -207,7 +207,7 @@ def _owned(state: GroupState, member: GroupMember) -> Iterable[Partition]:
 def _remaining(state: GroupState, downgrade: Downgrade) -> Iterator[Member]:
     """In Kafka's order. The member that takes the place of another one comes last."""
     joining = downgrade.joining
-    for member_id in timeline_order(state.members, state.members_max):
+    for member_id in timeline_order(state.members, state.seen.members_max):
         if member_id != joining and member_id not in downgrade.leaving:
             yield state.members[member_id]
     if joining:

@@ -18,7 +18,7 @@ from .target import preferred_assignor
 def describe(state: GroupState, assignors: Sequence[str]) -> Steps[ConsumerGroupDescribed]:
     """``assignors``: names; the first is the default. Members are in Kafka's order."""
     members: list[DescribedConsumer] = []
-    for member_ids in pieces(timeline_order(state.members, state.members_max)):
+    for member_ids in pieces(timeline_order(state.members, state.seen.members_max)):
         members += [_describe(state, state.members[member_id]) for member_id in member_ids]
         yield
     return ConsumerGroupDescribed(

@@ -85,4 +85,4 @@ def members_to_assign(state: GroupState, member: Member) -> MembersToAssign:
     if replaced != member.member_id:
         abouts.pop(replaced, None)
         targets[member.member_id] = state.target_of(member)
-    return MembersToAssign(Snapshot(abouts, targets, state.regexes.copy(), state.members_max))
+    return MembersToAssign(Snapshot(abouts, targets, state.regexes.copy(), state.seen.members_max))

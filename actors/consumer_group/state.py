@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from ..steps import Steps, pieces
+from .messages import ConsumerHeartbeat, ConsumerHeartbeatReply
 from .records import (
     ConsumerRecord,
     CurrentRecord,
@@ -62,11 +63,20 @@ class Seen(NamedTuple):
 
     ``topics_version``: that of the topics when the group last looked at them. ``regexes_version``: that of the topics
     when it last resolved its regular expressions. ``asked_ms``: when an assignor was asked that did not answer at once.
+    ``members_max``: the largest number of members so far.
     """
 
     topics_version: int | None = None
     regexes_version: int | None = None
     asked_ms: int | None = None
+    members_max: int = 0
+
+
+class UsualHeartbeat(NamedTuple):
+    """A heartbeat that changes nothing, and its reply. A client that repeats it sends the same object."""
+
+    request: ConsumerHeartbeat
+    reply: ConsumerHeartbeatReply
 
 
 class GroupState:
@@ -79,12 +89,13 @@ class GroupState:
     ``regex_members``: the number of members of each regular expression, resolved or not. ``text_bytes``: about the
     length of what the members said of themselves.
 
-    Not durable: ``members_max``, the largest number of members so far, and ``seen``.
+    Not durable: ``seen``, and ``usual``: the last heartbeat of each member that changed nothing, while the records stay
+    the same and no member has a regular expression.
     """
 
     __slots__ = (
-        *("epoch", "group_id", "has_topic_metadata", "members", "members_max", "owners", "regex_members"),
-        *("regexes", "seen", "static_members", "subscriptions", "target", "targets", "text_bytes"),
+        *("epoch", "group_id", "has_topic_metadata", "members", "owners", "regex_members"),
+        *("regexes", "seen", "static_members", "subscriptions", "target", "targets", "text_bytes", "usual"),
         "_counts",
     )
 
@@ -101,8 +112,8 @@ class GroupState:
         self.regex_members: dict[str, int] = {}
         self.has_topic_metadata = False
         self.text_bytes = 0
-        self.members_max = 0
         self.seen = Seen()
+        self.usual: dict[str, UsualHeartbeat] = {}
         self._counts: dict[int | str | None, int] = {}
         """How many members are stable in an epoch, offer a protocol of this name, and use the classic protocol (None).
         """
@@ -169,6 +180,8 @@ class GroupState:
 
         So the newest record of each key is enough, as loading and compaction need it.
         """
+        if self.usual:
+            self.usual.clear()
         _REPLAY[type(record)](self, record)
 
     def replay_all(self, records: Iterable[ConsumerRecord]) -> Steps[None]:
@@ -183,7 +196,8 @@ class GroupState:
         keeps_about = known is not None and known.about is member.about
         self._forget(known, keeps_about)
         self.members[member.member_id] = member
-        self.members_max = max(self.members_max, len(self.members))
+        if len(self.members) > self.seen.members_max:
+            self.seen = self.seen._replace(members_max=len(self.members))
         if member.about.instance_id is not None:
             self.static_members[member.about.instance_id] = member.member_id
         for partition in (*member.current.assigned, *member.current.pending_revocation):

@@ -7,7 +7,7 @@ from .messages import ConsumerHeartbeat, ConsumerHeartbeatReply
 from .plan import DecisionEnvironment
 from .records import MemberState
 from .regexes import due_regexes
-from .state import GroupState
+from .state import GroupState, UsualHeartbeat
 
 STABLE = MemberState.STABLE  # in Python 3.11 reading an attribute of an enum costs as much as a function call
 
@@ -19,6 +19,19 @@ def unchanged_reply(
     state: GroupState, request: ConsumerHeartbeat, environment: DecisionEnvironment
 ) -> ConsumerHeartbeatReply | None:
     """The reply of ``handle_heartbeat``, if it would write nothing; None if the heartbeat has to be decided."""
+    usual = state.usual.get(request.member_id)
+    if (
+        usual is None
+        or usual.request is not request
+        or usual.reply.heartbeat_interval_ms != environment.settings.heartbeat_interval_ms
+    ):
+        return _checked_reply(state, request, environment)
+    return usual.reply if state.seen.topics_version == environment.topics.version else None
+
+
+def _checked_reply(
+    state: GroupState, request: ConsumerHeartbeat, environment: DecisionEnvironment
+) -> ConsumerHeartbeatReply | None:
     member, epoch, instance_id = state.members.get(request.member_id), request.member_epoch, request.instance_id
     if member is None or epoch <= 0 or request[4:10] != UNCHANGED:
         return None
@@ -37,4 +50,8 @@ def unchanged_reply(
         return None
     if state.regex_members and due_regexes(state, about.regex, about.regex, environment):
         return None
-    return ConsumerHeartbeatReply(NO_ERROR, None, request.member_id, epoch, environment.settings.heartbeat_interval_ms)
+    interval_ms = environment.settings.heartbeat_interval_ms
+    reply = ConsumerHeartbeatReply(NO_ERROR, None, request.member_id, epoch, interval_ms)
+    if not state.regex_members:
+        state.usual[request.member_id] = UsualHeartbeat(request, reply)
+    return reply

@@ -9,6 +9,7 @@ from .api import Route, Routes
 from .codec.kio import kio
 from .codec.stepped_reading import ItemCount, TooManyItems
 from .codec.tags import is_refused_by_kio_only, skip_tagged_fields, without_unknown_tags
+from .codec.usual_requests import USUAL_BYTES_MAX
 from .codec.validation import describe_decode_error
 from .framing import BadRequest, NotServed, OverLimit
 from .request_names import schema_name, split_route_key
@@ -42,11 +43,18 @@ def decode_client_id(raw: bytes) -> str:
 
 
 def decode_request(route: Route, data: bytes, start: int, end: int) -> Any:
-    """Return kio's entity of a request. ``start``: the end of its client id; ``end``: of its frame."""
+    """Return kio's entity of a request, or an object with its attributes.
+
+    ``start``: the end of its client id; ``end``: of its frame.
+    """
     schema = route.schema
     try:
         if schema.flexible:
             start = skip_tagged_fields(data, start) if data[start] else start + 1
+        if schema.read_usual is not None and end - start <= USUAL_BYTES_MAX:
+            request = schema.read_usual(data[start:end])
+            if request is not None:
+                return request
         request, size = schema.read(data, start)
     except (KeyError, ValueError, IndexError, OverflowError, schema.decode_error) as error:
         if not is_refused_by_kio_only(error):

@@ -82,6 +82,7 @@ class World:
         self.state = GroupState(GROUP)
         self.plan = Plan()
         self.unchanged = 0  # heartbeats that needed no decision
+        self.sent: dict[ConsumerHeartbeat, ConsumerHeartbeat] = {}  # one that is repeated is the same object
 
     @property
     def phase(self) -> str:
@@ -96,6 +97,7 @@ class World:
     def heartbeat(self, member_id: str, epoch: int, **fields: Any) -> ConsumerHeartbeatReply:
         """The same with the partitions of a request."""
         request = ConsumerHeartbeat(GROUP, member_id, epoch, **fields)
+        request = self.sent.setdefault(request, request)
         plan, unchanged = Plan(), unchanged_reply(self.state, request, self)
         try:
             reply = run_steps(handle_heartbeat(self.state, request, self, plan))

@@ -348,7 +348,7 @@ class SearchWorld:
             state.set_member(_member(member_id, instance_id, world.subscriptions[subscription], *current))
             if target >= 0:
                 state.targets[member_id] = SETS[target]
-        state.members_max = len(names)
+        state.seen = state.seen._replace(members_max=len(names))
         state.regexes = {regex: _resolved(regex) for regex in regexes}
         world.resolving = tuple(resolving)
         world.deadlines = dict(deadlines)

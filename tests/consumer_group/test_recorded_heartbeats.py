@@ -37,7 +37,7 @@ def answer(world: World, given: Values) -> Values:
     fields = given | ({"topics": tuple(given["topics"])} if "topics" in given else {})
     fields |= {"client_id": "cli", "client_host": "/127.0.0.1"}
     try:
-        if world.state.members_max == 0:
+        if world.state.seen.members_max == 0:
             refuse_without_group(world, fields)
         reply = world.beat(fields.pop("member_id"), fields.pop("member_epoch"), **fields)
     except CoordinatorError as error:

@@ -23,6 +23,7 @@ from harness import (
 )
 from peers.wire import decode
 from transaction_api_helpers import batch, fetch_request, produce
+from work_counter import WorkCounter
 
 from callboard.actors.engine_ports import NOT_HANDLED
 from callboard.actors.group.actor import GroupActor
@@ -31,8 +32,12 @@ from callboard.runtime.engine import loop_mailbox
 from callboard.runtime.engine.loop_mailbox import LoopMailbox
 from callboard.runtime.engine.mailbox import Mailbox
 from callboard.runtime.kafka.pending_requests import MAX_CALLS_OPEN
+from callboard.runtime.node.node import Node
 
 STEPS = 300
+LINES_MORE = 12
+"""The state of a consumer group is compared in Python; kio reads a classic heartbeat in few lines."""
+
 VERSIONS = (0, 2, 3, 4)
 
 
@@ -141,6 +146,30 @@ async def test_both_ways_answer_members_of_consumer_groups_the_same(
             if decoded["error_code"] == "NONE":
                 epochs[member_id] = decoded["member_epoch"]
     assert len(replies) > STEPS / 10
+
+
+@async_test
+async def test_usual_heartbeat_of_a_consumer_takes_about_as_much_work_as_a_classic_one(tmp_path: Path) -> None:
+    """In executed lines, for a server that has answered the same before."""
+    async with running_node(tmp_path, {"sync": "none"}, group_consumer_assignment_interval_ms=0) as harness:
+        other = await harness.connect()
+        classic = frame("heartbeat", 4, **heartbeat_values("a", await join_and_sync(other, "a")))
+        await join(other, "m", "u", group_id="b")
+        consumer = frame("consumer_group_heartbeat", 1, **consumer_heartbeat_values("m", 2, group_id="b"))
+        assert lines_of_repeated(harness.node, consumer) <= lines_of_repeated(harness.node, classic) + LINES_MORE
+
+
+def lines_of_repeated(node: Node, request: bytes) -> int:
+    """The lines that answer a request that the connection has sent before."""
+    client, counter = MemoryClient(node), WorkCounter()
+    for _ in range(3):
+        counter.longest = 0
+        with counter.counting():
+            client.feed(request)
+            client.connection.send_responses()
+        counter.end_piece()
+    assert len(client.answers()) == 3
+    return counter.longest
 
 
 @async_test

@@ -153,7 +153,8 @@ def test_error_response_to_a_heartbeat_repeats_no_member(version: int) -> None:
     """As Kafka answers while it is not the coordinator. Also to a usual heartbeat, which kio does not read."""
     values = {"group_id": "g", "member_id": "m", "member_epoch": 7, "instance_id": "i", "topic_partitions": None}
     api = schema(HEARTBEAT, version)
-    usual = api.read(encode_body(message_type(HEARTBEAT, version, "request")(**values)), 0)[0]
+    assert api.read_usual is not None
+    usual = api.read_usual(encode_body(message_type(HEARTBEAT, version, "request")(**values)))
     assert isinstance(usual, ShortHeartbeat)
     body = encode_error_response(api, usual, error_code_by_name("NOT_COORDINATOR"))
     assert body is not None

@@ -58,7 +58,8 @@ def handle_unchecked(call: Call) -> Steps[None] | None:
     request = call.request
     if type(request) is not ShortHeartbeat:
         return _ask_in_steps(call)
-    call.ask_group(_short_message(call.connection, call.schema, request), encode)
+    channel, has_own_id = call.connection, call.schema.version >= MEMBER_CHOOSES_ID_FROM
+    call.ask_group(_usual_message(request, channel.client_id, channel.client_host, has_own_id), encode)
     return None
 
 
@@ -66,16 +67,19 @@ def answer_at_once(channel: ResponseChannel, schema: Schema, request: Any) -> by
     """Only heartbeats that change nothing: their responses have no assignment."""
     if type(request) is not ShortHeartbeat:
         return None
-    reply = channel.services.groups.answer_at_once(_short_message(channel, schema, request))
-    if reply is NOT_HANDLED:
-        return None
-    return _usual_body(reply.member_id, reply.member_epoch, reply.heartbeat_interval_ms)
-
-
-def _short_message(channel: ResponseChannel, schema: Schema, request: ShortHeartbeat) -> ConsumerHeartbeat:
     has_own_id = schema.version >= MEMBER_CHOOSES_ID_FROM
+    message = _usual_message(request, channel.client_id, channel.client_host, has_own_id)
+    reply = channel.services.groups.answer_at_once(message)
+    return (
+        None if reply is NOT_HANDLED else _usual_body(reply.member_id, reply.member_epoch, reply.heartbeat_interval_ms)
+    )
+
+
+@lru_cache(CACHED)
+def _usual_message(request: ShortHeartbeat, client_id: str, client_host: str, has_own_id: bool) -> ConsumerHeartbeat:
+    """The same object for each repetition, see ``actors.consumer_group.state.UsualHeartbeat``."""
     member = request.group_id, request.member_id, request.member_epoch, request.instance_id
-    return ConsumerHeartbeat._make((*member, *UNCHANGED, channel.client_id, channel.client_host, has_own_id, None))
+    return ConsumerHeartbeat._make((*member, *UNCHANGED, client_id, client_host, has_own_id, None))
 
 
 def _ask_in_steps(call: Call, describable: TopicFilter | None = None) -> Steps[None]:
