@@ -1,0 +1,55 @@
+"""What all SASL mechanisms have in common: an exchange takes tokens of a client and answers them. Pure.
+
+An exchange is one run of a mechanism. It has no state of a connection, and neither time nor threads: what takes long is
+returned as ``Blocking``, and the caller decides where it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+
+class AuthenticationFailed(Exception):
+    """The client is not who it says it is, or its token is invalid.
+
+    ``text``: for the client; "" for the text that all such errors have. ``reason``: for the log. Neither says whether a
+    user exists, and neither has a secret.
+    """
+
+    def __init__(self, reason: str, text: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.text = text
+
+
+class Challenge(NamedTuple):
+    """The client has to answer ``token``."""
+
+    token: bytes
+
+
+class Accepted(NamedTuple):
+    """The client is the user ``name``. ``token`` is the last answer.
+
+    ``expires_at_ms``: on the wall clock, when its credential ends; None if it does not end.
+    """
+
+    name: str
+    token: bytes = b""
+    expires_at_ms: int | None = None
+
+
+class Blocking(NamedTuple):
+    """``work`` takes milliseconds of a processor. Then ``finish`` gets its result on the loop's thread."""
+
+    work: Callable[[], Any]
+    finish: Callable[[Any], Accepted]
+
+
+Step = Challenge | Accepted | Blocking
+
+
+class Exchange(Protocol):
+    def evaluate(self, token: bytes) -> Step:
+        """Answer the next token of the client. Raises AuthenticationFailed; then the exchange is over."""
