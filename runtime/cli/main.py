@@ -53,6 +53,7 @@ COMMANDS = {
         "callboard.spark.commands.questions", "Ask an offsets log who does what too often, or not at all."
     ),
     "report": Command("callboard.spark.commands.report", "Write a page with plots about an offsets log."),
+    "users": Command("callboard.runtime.cli.users", "Add, list and remove users who authenticate by SASL."),
     "settings": Command("callboard.runtime.cli.settings", "List the settings of a server, or change them."),
     "bench": Command("callboard.bench.__main__", "Run a benchmark by its name, or list them."),
 }

@@ -27,7 +27,8 @@ ProtocolMapOption = Annotated[
     typer.Option(
         "--listener-security-protocol-map",
         metavar="NAME:PROTOCOL,...",
-        help="The protocols of listeners whose names are no protocols; known are PLAINTEXT and SSL.",
+        help="The protocols of listeners whose names are no protocols; known are PLAINTEXT, SSL, SASL_PLAINTEXT and "
+        "SASL_SSL.",
     ),
 ]
 InterBrokerOption = Annotated[

@@ -45,6 +45,8 @@ APIS: Mapping[str, VersionRange] = {
     "delete_groups": VersionRange(42, 0, 2),
     "incremental_alter_configs": VersionRange(44, 0, 1),
     "offset_delete": VersionRange(47, 0, 0),
+    "describe_user_scram_credentials": VersionRange(50, 0, 0),
+    "alter_user_scram_credentials": VersionRange(51, 0, 0),
     "consumer_group_heartbeat": VersionRange(68, 1, 1),
     "consumer_group_describe": VersionRange(69, 0, 1),
 }

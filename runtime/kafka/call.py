@@ -41,6 +41,16 @@ def with_header(schema: Schema, correlation_id: int, body: bytes | SharedBytes) 
     return _HEADER.pack(len(body) + 4, correlation_id) + body
 
 
+class Reauthentication(Protocol):
+    """Authenticates a client again, when its session ends (KIP-368)."""
+
+    def begin_again(self, call: Call) -> bool:
+        """Answer a SaslHandshake. False if the client may not begin again now."""
+
+    def take_again(self, call: Call) -> bool:
+        """Answer a SaslAuthenticate. False if the client has not begun."""
+
+
 class ResponseChannel(Protocol):
     """The connection of a call."""
 
@@ -51,6 +61,10 @@ class ResponseChannel(Protocol):
     principal: Principal
     grants: Grants | None
     """What the client was allowed; None before it was asked."""
+
+    @property
+    def authenticator(self) -> Reauthentication | None:
+        """None for a client whose session does not end."""
 
     listener: str
     """The name of the listener that the client has connected to."""

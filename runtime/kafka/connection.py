@@ -8,26 +8,26 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from ..engine.reply import Reply
 from .addresses import host_and_port, is_loopback, java_address
-from .api import Route, Routes
+from .api import Route
+from .authenticator import Authenticator, SessionRoutes
 from .call import Call, with_header
 from .connection_phase import Event, Phase, next_phase
+from .connection_ports import Pool, RouteSource
 from .framing import BYTES_PER_TURN, FRAMES_PER_TURN, HEADER_BYTES, BadRequest, FrameSplitter, NotServed, OverLimit
 from .grants import Grants
 from .handling_job import LARGE_REQUEST_BYTES, as_bad_request, handle_large, run_handler, run_in_slices
 from .holds import Hold, Holds
-from .interceptor import Interceptor
 from .output import WRITE_BYTES, Output
 from .pending_requests import MAX_CALLS_OPEN, SMALL_REQUEST_BYTES, PendingRequests, QueuedRequest
 from .principal import ANONYMOUS, USER, Principal
 from .rejection import report_rejection
 from .request_decoding import decode_client_id, decode_request, open_route
 from .request_names import UNKNOWN, schema_name
-from .services import Services
-from .time_budget import TINY_BYTES, TimeBudget
+from .time_budget import TINY_BYTES
 from .transport import Transport
 
 UNCOUNTED_BYTES = 16 * 1024
@@ -35,44 +35,10 @@ UNCOUNTED_BYTES = 16 * 1024
 ONLY_BEHIND = {Hold.BEHIND}
 
 
-class Server(Services, Protocol):
-    """The server of a connection."""
-
-    interceptor: Interceptor | None
-
-    @property
-    def routes(self) -> Routes: ...
-
-
-class Pool(Protocol):
-    """The pool of a connection: ``ConnectionPool``."""
-
-    @property
-    def server(self) -> Server: ...
-
-    @property
-    def budget(self) -> TimeBudget: ...
-
-    def add(self, connection: Connection) -> bool:
-        """Add an open connection. False if there are too many."""
-
-    def lost(self, connection: Connection) -> None:
-        """The socket of a connection is gone. Its requests may still be handled."""
-
-    def discard(self, connection: Connection) -> None:
-        """Remove a connection that has ended and whose requests are all handled."""
-
-    def schedule_turn(self, connection: Connection) -> None:
-        """Let the connection handle its next requests in a later iteration of the event loop."""
-
-    def schedule_responses(self, connection: Connection) -> None:
-        """Send the connection's responses at the end of this iteration of the event loop."""
-
-
 class Connection(asyncio.Protocol):
     """The connection of one client."""
 
-    def __init__(self, pool: Pool, listener: str) -> None:
+    def __init__(self, pool: Pool[Connection], listener: str) -> None:
         """``listener``: the name of the one that the client has connected to."""
         self.services = pool.server
         self.listener = listener
@@ -81,6 +47,7 @@ class Connection(asyncio.Protocol):
         self.client_host = ""
         self.principal = ANONYMOUS
         self.grants: Grants | None = None
+        self.authenticator: Authenticator | None = None
         self.peer = "an unknown peer"  # for the log
         self.transport: Transport
         self.splitter = FrameSplitter()
@@ -88,7 +55,7 @@ class Connection(asyncio.Protocol):
         self.output = Output()
         self._pool = pool
         self._budget = pool.budget
-        self._routes = pool.server.routes.loaded
+        self._routes: RouteSource = pool.server.routes.loaded
         self._raw_client_id = b""
         self._holds = Holds(self._update_reading)
         self._idle_checks = 0  # since bytes arrived or were sent, or a request was unanswered
@@ -106,6 +73,10 @@ class Connection(asyncio.Protocol):
     def is_open(self) -> bool:
         """Whether neither side has closed the connection."""
         return self.phase.is_open
+
+    @property
+    def is_authenticating(self) -> bool:
+        return self.phase is Phase.AUTHENTICATING
 
     @property
     def unread_request(self) -> str:
@@ -141,7 +112,21 @@ class Connection(asyncio.Protocol):
         if principal_name is not None:
             self.principal = Principal(USER, principal_name)
         self._advance(Event.CONNECTED)
+        sasl = self.services.sasl.get(self.listener)
+        if sasl is None:
+            self._advance(Event.AUTHENTICATED)
+        else:
+            self.authenticator = Authenticator(self, sasl)
+
+    def authenticated(self, principal: Principal, rest: bytes, again: Authenticator | None) -> None:
+        """Serve requests from now on, see ``authenticator.Authenticating``."""
+        self.principal, self.authenticator = principal, again
+        if again is not None:
+            self._routes = SessionRoutes(self.services.routes, again)
+        self.hold_while_authenticating(is_waiting=False)
         self._advance(Event.AUTHENTICATED)
+        if rest:
+            self._receive(rest)
 
     def fail_handshake(self, reason: str, limit: str) -> None:
         """The TLS handshake has failed. ``limit``: the setting that is exceeded; "" for none."""
@@ -171,7 +156,7 @@ class Connection(asyncio.Protocol):
 
     def _receive_in_time(self, data: bytes) -> None:
         budget = self._budget
-        if budget.is_spent and self.splitter.hold(data):
+        if budget.is_spent and not self.is_authenticating and self.splitter.hold(data):
             self._wait_for_turn(data)
         else:
             begin_ns = budget.begin()
@@ -199,6 +184,8 @@ class Connection(asyncio.Protocol):
         self._idle_checks = 0
         phase, splitter = self.phase, self.splitter
         if not phase.takes_requests and not splitter.rest:
+            if phase is Phase.AUTHENTICATING and self.authenticator is not None:
+                self.authenticator.receive(data)
             return  # the socket is still read, so that a disconnect is noticed
         max_bytes = self.services.settings.socket_request_max_bytes
         requests = self.requests
@@ -409,6 +396,11 @@ class Connection(asyncio.Protocol):
         """Stop reading requests until ``room`` is settled."""
         self._holds.add(Hold.GROUP_FULL)
         room.on_done(lambda _room: self._holds.remove(Hold.GROUP_FULL))
+
+    def hold_while_authenticating(self, *, is_waiting: bool) -> None:
+        """Read the socket, unless the authenticator waits."""
+        if is_waiting != (Hold.AUTHENTICATING in self._holds.reasons):
+            (self._holds.add if is_waiting else self._holds.remove)(Hold.AUTHENTICATING)
 
     def _update_reading(self) -> None:
         """Read the socket if it is open and nothing holds it. Received requests get a turn if only they hold it."""

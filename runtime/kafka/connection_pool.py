@@ -8,7 +8,8 @@ from typing import Protocol
 
 from ..settings.listeners import PLAINTEXT
 from .address_limits import CONNECTIONS_PER_IP, AddressLimits
-from .connection import Connection, Server
+from .connection import Connection
+from .connection_ports import Server
 from .connection_turns import ConnectionTurns
 from .idle import IdleConnectionCloser, Schedule
 from .over_limit import CONNECTIONS

@@ -14,6 +14,7 @@ class Hold(Enum):
     GROUP_FULL = auto()  # the mailbox of a group has too many messages
     PEER_SLOW = auto()  # the client does not read its responses
     STOPPING = auto()  # the server stops
+    AUTHENTICATING = auto()  # a token of the client is being checked, or its failure is answered after a delay
 
 
 class Holds:

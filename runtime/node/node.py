@@ -47,6 +47,7 @@ from .listening import NO_SOCKETS, Sockets, advertised_addresses
 from .loading import LogLoading
 from .local_requests import LocalRequests
 from .memory import count_memory
+from .sasl import SaslListeners
 from .services import NodeServices, ServiceAdmins
 from .topic_cleaning import clean_topics
 
@@ -243,6 +244,7 @@ class Node:
         self.listeners.close()
 
     def _cancel_tasks(self) -> None:
+        self.services.sasl.close()
         self.connections.stop_idle_checks()
         for task in self._tasks:
             task.cancel()
@@ -343,6 +345,7 @@ def _make_services(
         response_queue=ResponseQueue(asyncio.get_running_loop().call_soon),
         slices=slices,
         routes=_routes(options, data, environment),
+        sasl=SaslListeners(options.listeners, data.security, environment),
         interceptor=interceptor,
     )
 

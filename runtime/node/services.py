@@ -32,6 +32,7 @@ from ..topics.admin import TopicAdmin
 from ..topics.catalogue import TopicCatalogue
 from ..topics.producer_ids import ProducerIdAllocator
 from .actors import NodeActors
+from .sasl import SaslListeners
 
 if TYPE_CHECKING:
     from ..settings.table import Options, Settings
@@ -62,6 +63,7 @@ class NodeServices:
     response_queue: ResponseQueue
     slices: Slices
     routes: Routes
+    sasl: SaslListeners
     interceptor: Interceptor | None
 
     @property

@@ -12,17 +12,20 @@ from typing import Final, NamedTuple
 
 from ...actors.text import did_you_mean
 from ..common.errors import StartError
-from .listener_settings import BY_NAME, ENDPOINT_CHECK, OWN_WORDS, ListenerSetting, ListenerValues
-from .listeners import PLAINTEXT, PROTOCOLS, TLS_PROTOCOLS
+from .listener_settings import BY_NAME, ENDPOINT_CHECK, OWN_WORDS, TLS_WORDS, ListenerSetting, ListenerValues
+from .listeners import PLAINTEXT, SSL, TLS_PROTOCOLS
 
+CLIENT_PROTOCOLS: Final = (PLAINTEXT, SSL)
 PROTOCOL: Final = ListenerSetting(
-    "security_protocol", PLAINTEXT, "The protocol of the servers' listener.", tuple(map(str.lower, PROTOCOLS))
+    "security_protocol", PLAINTEXT, "The protocol of the servers' listener.", tuple(map(str.lower, CLIENT_PROTOCOLS))
 )
 ONLY_OF_LISTENERS: Final = frozenset(
     {"ssl_client_auth", "ssl_principal_mapping_rules", "ssl_allow_dn_changes", "ssl_allow_san_changes"}
 )
 CLIENT_SETTINGS: Final = {
-    setting.name: setting for setting in (PROTOCOL, *BY_NAME.values()) if setting.name not in ONLY_OF_LISTENERS
+    setting.name: setting
+    for setting in (PROTOCOL, *BY_NAME.values())
+    if setting is PROTOCOL or (setting.name.startswith(TLS_WORDS) and setting.name not in ONLY_OF_LISTENERS)
 }
 WORDS: Final = ("security_", *OWN_WORDS)
 """The beginnings of the names. Other lines of a file are for other programs."""
@@ -66,7 +69,7 @@ def parse_client_settings(
 def make_client_settings(values: Mapping[str, str]) -> ClientSettings:
     """``values``: checked ones. Raises StartError if settings of TLS are given, but not its protocol."""
     settings = ClientSettings(values.get(PROTOCOL.name, PLAINTEXT).upper(), values)
-    tls = [name for name in values if name.startswith(OWN_WORDS) and not CLIENT_SETTINGS[name].is_secret]
+    tls = [name for name in values if name.startswith(TLS_WORDS) and not CLIENT_SETTINGS[name].is_secret]
     if tls and not settings.has_tls:
         raise StartError(
             f"{tls[0]} is given, but {PROTOCOL.name} is {settings.protocol}: expected one of"

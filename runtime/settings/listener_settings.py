@@ -14,7 +14,8 @@ from ...actors.text import did_you_mean
 from ..common.errors import StartError
 
 PREFIX: Final = "listener_name_"
-OWN_WORDS: Final = ("ssl_",)
+TLS_WORDS: Final = ("ssl_",)
+OWN_WORDS: Final = (*TLS_WORDS, "sasl_")
 """The beginnings of names that only settings of listeners have."""
 SECRET_VARIABLE: Final = "CALLBOARD_"
 NOT_FOR_NAMES: Final = re.compile(r"[.-]")
@@ -48,7 +49,7 @@ class ListenerSetting(NamedTuple):
 
     def checked(self, value: object, given_as: str) -> str:
         """Raises StartError for a value that is no text, or not valid."""
-        if isinstance(value, bool):
+        if isinstance(value, int):
             value = str(value).lower()
         if not isinstance(value, str):
             raise StartError(f"bad value {value!r} for setting '{given_as}': expected a text")
@@ -112,6 +113,31 @@ LISTENER_SETTINGS: Final = (
     ),
     ListenerSetting(
         "ssl_allow_san_changes", "false", "Whether a changed certificate may lack alternative names.", BOOLEAN
+    ),
+    ListenerSetting(
+        "sasl_enabled_mechanisms",
+        "SCRAM-SHA-256,SCRAM-SHA-512",
+        "The mechanisms by which clients may authenticate: SCRAM-SHA-256, SCRAM-SHA-512, PLAIN.",
+    ),
+    ListenerSetting(
+        "allow_plain_without_tls",
+        "false",
+        "Whether PLAIN may be enabled without TLS: then passwords can be read on the network. Not in Kafka.",
+        BOOLEAN,
+    ),
+    ListenerSetting(
+        "sasl_server_max_receive_size", "524288", "The largest request of a client that is not authenticated yet."
+    ),
+    ListenerSetting(
+        "connection_failed_authentication_delay_ms",
+        "100",
+        "After this time a failed authentication is answered, and the connection closed.",
+    ),
+    ListenerSetting(
+        "connections_max_reauth_ms",
+        "0",
+        "A client that has not authenticated again after this time is disconnected at its next request (KIP-368);"
+        " 0: never.",
     ),
 )
 """The rows. Those of one listener are in ``Listener.settings``."""

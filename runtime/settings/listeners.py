@@ -14,15 +14,22 @@ from typing import NamedTuple
 
 from ..common.errors import StartError
 from .address import DEFAULT_LISTEN, Address, parse_address, parse_advertised
-from .listener_settings import ListenerValues, check_listener_names, values_of_listener
+from .listener_settings import (
+    TLS_WORDS,
+    ListenerValues,
+    check_listener_names,
+    find_listener_setting,
+    values_of_listener,
+)
 
 PLAINTEXT = "PLAINTEXT"
 SSL = "SSL"
-PROTOCOLS = (PLAINTEXT, SSL)
-"""The protocols that listeners may have."""
-TLS_PROTOCOLS = frozenset({SSL})
-KAFKA_PROTOCOLS = (PLAINTEXT, SSL, "SASL_PLAINTEXT", "SASL_SSL")
-"""Without a row in the map, a listener with such a name has this protocol."""
+SASL_PLAINTEXT = "SASL_PLAINTEXT"
+SASL_SSL = "SASL_SSL"
+PROTOCOLS = (PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL)
+"""The protocols that listeners may have. Without a row in the map, a listener with such a name has this protocol."""
+TLS_PROTOCOLS = frozenset({SSL, SASL_SSL})
+SASL_PROTOCOLS = frozenset({SASL_PLAINTEXT, SASL_SSL})
 
 NAME = re.compile(r"[A-Za-z0-9_.-]+")
 MAP_ROW = re.compile(r"([A-Za-z0-9_.-]+):([A-Za-z0-9_]+)")
@@ -46,6 +53,10 @@ class Listener(NamedTuple):
     @property
     def has_tls(self) -> bool:
         return self.protocol in TLS_PROTOCOLS
+
+    @property
+    def has_sasl(self) -> bool:
+        return self.protocol in SASL_PROTOCOLS
 
 
 def parse_listeners(
@@ -81,14 +92,24 @@ def with_settings(
 ) -> tuple[Listener, ...]:
     """Give each listener its settings. ``environment``: has secrets. Raises StartError for those that nothing uses."""
     check_listener_names(given, [listener.name for listener in listeners])
-    if given and not any(listener.has_tls for listener in listeners):
-        raise StartError(
-            f"setting '{next(iter(given))}' is given, but no listener has TLS: expected one with the protocol {SSL}, as"
-            f" in --listen {SSL}://0.0.0.0:9093"
-        )
+    for name in given:
+        what, protocol, is_used = _use_of(name, listeners)
+        if not is_used:
+            raise StartError(
+                f"setting '{name}' is given, but no listener has {what}: expected one with the protocol {protocol}, as"
+                f" in --listen {protocol}://0.0.0.0:9093"
+            )
     return tuple(
         listener._replace(settings=values_of_listener(given, listener.name, environment)) for listener in listeners
     )
+
+
+def _use_of(setting: str, listeners: Sequence[Listener]) -> tuple[str, str, bool]:
+    """What uses a setting of listeners, a protocol that has it, and whether a listener has such a protocol."""
+    row = find_listener_setting(setting)
+    if row is not None and row.name.startswith(TLS_WORDS):
+        return "TLS", SSL, any(listener.has_tls for listener in listeners)
+    return "SASL", SASL_SSL, any(listener.has_sasl for listener in listeners)
 
 
 def parse_inter_broker_listener(name: str, listeners: Sequence[Listener]) -> str:
@@ -149,7 +170,7 @@ def _check_ports(addresses: Mapping[str, Address]) -> None:
 
 def _parse_protocols(text: str) -> dict[str, str]:
     """The protocols of listeners by name, from NAME:PROTOCOL,NAME2:PROTOCOL2."""
-    protocols = {protocol: protocol for protocol in KAFKA_PROTOCOLS}
+    protocols = {protocol: protocol for protocol in PROTOCOLS}
     for item in filter(None, map(str.strip, text.split(","))):
         match = MAP_ROW.fullmatch(item)
         if match is None:

@@ -36,6 +36,7 @@ GIVEN_UP = {
 
 NAMES = {
     *("GROUP", "GROUP...", "TOPIC", "TOPIC...", "NAME=VALUE...", "[MEMBER...]", "MODULE:FUNCTION"),
+    *("USER", "USER..."),
     *("[FILE]", "DATA", "DEST", "BACKUP", "NODE", "PRINCIPAL", "OPERATION..."),
 }
 """The arguments: what a command is about, or the files that it copies."""

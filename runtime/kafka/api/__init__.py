@@ -95,6 +95,7 @@ APIS: tuple[Api, ...] = (
     Api(14, "sync_group", 0, 5, whole=(checks.READ_GROUP,), comes_in_bursts=True, needs_lease=True),
     Api(15, "describe_groups", 0, 6, items=(checks.DESCRIBE_GROUP,), reads_only=True, needs_lease=True),
     Api(16, "list_groups", 0, 5, items=(checks.LISTED_GROUP,), reads_only=True, needs_lease=True),
+    Api(17, "sasl_handshake", 0, 1),
     Api(18, "api_versions", 0, 4),
     Api(19, "create_topics", 2, 7, items=(checks.CREATE_TOPIC, checks.DESCRIBE_NEW_TOPIC_CONFIGS)),
     Api(20, "delete_topics", 1, 6, items=(checks.DESCRIBE_TO_DELETE, checks.DELETE_TOPIC)),
@@ -142,6 +143,7 @@ APIS: tuple[Api, ...] = (
         items=(checks.ALTER_BROKER_CONFIGS, checks.ALTER_TOPIC_CONFIGS, checks.ALTER_GROUP_CONFIGS),
         limit=CONFIG_ITEMS,
     ),
+    Api(36, "sasl_authenticate", 0, 2),
     Api(37, "create_partitions", 0, 3, items=(checks.ALTER_TOPIC,)),
     Api(42, "delete_groups", 0, 2, items=(checks.DELETE_GROUP,), needs_lease=True),
     Api(
@@ -160,6 +162,8 @@ APIS: tuple[Api, ...] = (
     Api(47, "offset_delete", 0, 0, whole=(checks.DELETE_GROUP,), items=(checks.READ_TOPIC,), needs_lease=True),
     Api(48, "describe_client_quotas", 0, 1, whole=(checks.DESCRIBE_BROKER_CONFIGS,), reads_only=True),
     Api(49, "alter_client_quotas", 0, 1, whole=(checks.ALTER_BROKER_CONFIGS,)),
+    Api(50, "describe_user_scram_credentials", 0, 0, whole=(checks.DESCRIBE_SECURITY,), reads_only=True),
+    Api(51, "alter_user_scram_credentials", 0, 0, items=(checks.ALTER_SECURITY,), limit=CONFIG_ITEMS),
     Api(60, "describe_cluster", 0, 2, items=(checks.DESCRIBE_CLUSTER,), reads_only=True),
     Api(
         65,

@@ -30,9 +30,11 @@ SAMPLED_RECORDS = 20
 
 _TOPICS = ("__consumer_offsets", "__transaction_state")
 _FOLDER = re.compile(r"(.+)-([0-9]{1,9})")
-_OWN_FILES = frozenset({"journal", "topics.json", "settings.json", "security.json", ".compaction"})
-_HARMLESS = re.compile(r"\..*|.*\.(?:tmp|new)|topics\.ends(?:\.damaged|\.salvaged)?|lost\+found|.*[-.]checkpoint")
-"""Files that a new data folder may have: those of file systems, and Kafka's files beside its partitions."""
+_OWN_FILES = frozenset({"journal", "topics.json", "settings.json", ".compaction"})
+_HARMLESS = re.compile(
+    r"\..*|security\.json|.*\.(?:tmp|new)|topics\.ends(?:\.damaged|\.salvaged)?|lost\+found|.*[-.]checkpoint"
+)
+"""Files that a new data folder may have: those of file systems, Kafka's beside its partitions, and the first user."""
 
 
 def refuse_kafka_folder(disk: Disk, path: Path) -> None:

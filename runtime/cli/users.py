@@ -1,0 +1,170 @@
+"""``callboard users``: the users who authenticate by SASL, on a server or in the data folder of a stopped one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..common.errors import StartError
+from ..common.printing import print_error, print_json, print_line
+from .groups.tables import Column, Table, print_table
+from .main import make_app
+from .server_options import DEFAULT_SERVER, AsJson, Bootstrap, TimeoutS, run_app
+
+if TYPE_CHECKING:
+    from .user_stores import UserStore
+
+USER_COLUMNS = (
+    Column("user", "user"),
+    Column("mechanism", "mechanism"),
+    Column("iterations", "iterations", is_number=True),
+)
+ITERATIONS_MIN, ITERATIONS_MAX = 4096, 16384  # those of ``security.credentials``, which the help does not import
+MECHANISMS = "SCRAM-SHA-256,SCRAM-SHA-512"
+STANDARD_INPUT = "-"
+
+UserName = Annotated[str, typer.Argument(metavar="USER")]
+PasswordFile = Annotated[
+    str | None,
+    typer.Option(
+        "--password-file",
+        metavar="FILE",
+        help="A file with the password in its first line; - for standard input.  [default: asks for it]",
+    ),
+]
+Mechanisms = Annotated[
+    str, typer.Option("--mechanism", metavar="NAME,...", help="The mechanisms that the user may authenticate by.")
+]
+Iterations = Annotated[
+    int,
+    typer.Option(
+        "--iterations", min=ITERATIONS_MIN, max=ITERATIONS_MAX, metavar="N", help="How often the password is hashed."
+    ),
+]
+StoppedData = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        metavar="DIR",
+        help="The data folder of a server that is not running, instead of a server: for the first user.",
+    ),
+]
+
+app = make_app("Add, list and remove the users who authenticate by SCRAM or PLAIN, and change their passwords.")
+
+
+@app.command("add")
+def add(
+    user: UserName,
+    password_file: PasswordFile = None,
+    mechanism: Mechanisms = MECHANISMS,
+    iterations: Iterations = ITERATIONS_MIN,
+    data: StoppedData = None,
+    bootstrap_server: Bootstrap = DEFAULT_SERVER,
+    timeout: TimeoutS = 10.0,
+) -> None:
+    """Add a user. The password is asked for, or read from a file."""
+    from .user_stores import new_passwords
+
+    _check_name(user)
+    with _open(data, bootstrap_server, timeout) as store:
+        if any(listing.name == user for listing in store.users()):
+            raise StartError(f"user '{user}' exists already: `callboard users passwd` changes the password")
+        store.set_password(user, new_passwords(mechanism, _password(password_file), iterations))
+    print_line(f"user '{user}' added")
+
+
+@app.command("passwd")
+def passwd(
+    user: UserName,
+    password_file: PasswordFile = None,
+    iterations: Iterations = ITERATIONS_MIN,
+    data: StoppedData = None,
+    bootstrap_server: Bootstrap = DEFAULT_SERVER,
+    timeout: TimeoutS = 10.0,
+) -> None:
+    """Change the password of a user, for all the mechanisms that the user has. Connections that are open stay open."""
+    from .user_stores import find_user, new_passwords
+
+    with _open(data, bootstrap_server, timeout) as store:
+        mechanisms = ",".join(find_user(store, user).iterations)
+        store.set_password(user, new_passwords(mechanisms, _password(password_file), iterations))
+    print_line(f"password of user '{user}' changed")
+
+
+@app.command("list")
+def list_(
+    data: StoppedData = None,
+    bootstrap_server: Bootstrap = DEFAULT_SERVER,
+    as_json: AsJson = False,
+    timeout: TimeoutS = 10.0,
+) -> None:
+    """List the users with their mechanisms."""
+    with _open(data, bootstrap_server, timeout) as store:
+        rows = [(user.name, *item) for user in store.users() for item in sorted(user.iterations.items())]
+    table = Table(USER_COLUMNS, rows)
+    if as_json:
+        print_json(table.as_json())
+    elif rows:
+        print_table(table)
+    else:
+        print_error(f"no users {'in' if data else 'on'} {data or bootstrap_server}")
+
+
+@app.command("remove")
+def remove(
+    users: Annotated[list[str], typer.Argument(metavar="USER...")],
+    data: StoppedData = None,
+    bootstrap_server: Bootstrap = DEFAULT_SERVER,
+    timeout: TimeoutS = 10.0,
+) -> None:
+    """Remove users. They cannot authenticate any more; connections that are open stay open."""
+    from .user_stores import find_user
+
+    with _open(data, bootstrap_server, timeout) as store:
+        for user in dict.fromkeys(users):
+            store.remove(find_user(store, user))
+            print_line(f"user '{user}' removed")
+
+
+@contextmanager
+def _open(data: Path | None, bootstrap_server: str, timeout_s: float) -> Iterator[UserStore]:
+    from .user_stores import open_folder, open_server
+
+    with open_server(bootstrap_server, timeout_s) if data is None else open_folder(data) as store:
+        yield store
+
+
+def _check_name(user: str) -> None:
+    """SCRAM has no other names (RFC 5802, as Kafka reads it)."""
+    if not user or not user.isascii() or not user.isprintable():
+        raise StartError(f"bad user '{user}': expected printable ASCII characters, at least one")
+
+
+def _password(file: str | None) -> str:
+    """The password, which is never an argument: others can see a command line."""
+    if file is None:
+        password = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+    else:
+        password = _first_line(file)
+    if not password:
+        raise StartError("the password is empty: expected at least one character")
+    return str(password)
+
+
+def _first_line(file: str) -> str:
+    try:
+        text = sys.stdin.readline() if file == STANDARD_INPUT else Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise StartError(f"cannot read the password file '{file}': {reason}") from error
+    return text.split("\n", 1)[0].removesuffix("\r")
+
+
+def main(argv: Sequence[str]) -> int:
+    return run_app(app, argv, "callboard users")

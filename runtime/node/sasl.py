@@ -1,0 +1,123 @@
+"""The listeners of a node that have SASL, from its options."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ..common.errors import StartError
+from ..engine.clock import wall_clock_ms
+from ..kafka.sasl_listener import SaslListener
+from ..security.mechanisms import MECHANISMS, Mechanism, MechanismParts
+from ..security.plain import RememberedPasswords
+from ..settings.listener_settings import value_of
+from ..settings.rows import INT_MAX, list_items
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..security.store import SecurityStore
+    from ..settings.listeners import Listener
+    from .environment import Environment
+
+NONCE_BYTES = 24
+
+
+class WorkerThread:
+    """``sasl_listener.Worker``: one thread, which starts with the first job. For use on the loop's thread."""
+
+    def __init__(self) -> None:
+        self._executor = ThreadPoolExecutor(1, "callboard-sasl")
+
+    def submit(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        loop = asyncio.get_running_loop()
+        self._executor.submit(work).add_done_callback(partial(_report, loop, done))
+
+    def close(self) -> None:
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _report(loop: asyncio.AbstractEventLoop, done: Callable[[Any], None], future: Future[Any]) -> None:
+    """Called on the worker thread."""
+    if not future.cancelled():
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(done, future.result())
+
+
+class InlineWorker:
+    """Runs jobs on the caller's thread, for nodes that may not use others."""
+
+    def submit(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        done(work())
+
+    def close(self) -> None:
+        pass
+
+
+class SaslListeners:
+    """The listeners with SASL, by name."""
+
+    def __init__(self, listeners: Sequence[Listener], store: SecurityStore, environment: Environment) -> None:
+        """Raises StartError for settings that cannot work, or are not safe."""
+        self._worker = WorkerThread() if environment.allows_workers else InlineWorker()
+        self._listeners = {
+            listener.name: self._make(listener, store, environment) for listener in listeners if listener.has_sasl
+        }
+
+    def get(self, name: str) -> SaslListener | None:
+        """None for a listener without SASL."""
+        return self._listeners.get(name)
+
+    def close(self) -> None:
+        self._worker.close()
+
+    def _make(self, listener: Listener, store: SecurityStore, environment: Environment) -> SaslListener:
+        mechanisms = enabled_mechanisms(listener)
+        _check_passwords(listener, mechanisms)
+        clock = environment.clock
+        remembered = RememberedPasswords(secrets.token_bytes(), clock.monotonic_ms)
+        return SaslListener(
+            mechanisms=mechanisms,
+            parts=MechanismParts(store, remembered, lambda: secrets.token_urlsafe(NONCE_BYTES)),
+            worker=self._worker,
+            failure_delay_ms=number_of(listener, "connection_failed_authentication_delay_ms"),
+            max_receive_bytes=number_of(listener, "sasl_server_max_receive_size"),
+            session_ms=number_of(listener, "connections_max_reauth_ms"),
+            monotonic_ms=clock.monotonic_ms,
+            wall_ms=wall_clock_ms,
+        )
+
+
+def enabled_mechanisms(listener: Listener) -> Mapping[str, Mechanism]:
+    """Raises StartError for an unknown mechanism."""
+    names = [name.upper() for name in list_items(value_of(listener.settings, "sasl_enabled_mechanisms"))]
+    unknown = [name for name in names if name not in MECHANISMS]
+    if unknown or not names:
+        raise StartError(
+            f"bad value '{','.join(names)}' for setting 'sasl_enabled_mechanisms' of the listener {listener.name}: "
+            f"expected one or more of {', '.join(MECHANISMS)}, with commas"
+        )
+    return {name: MECHANISMS[name] for name in names}
+
+
+def _check_passwords(listener: Listener, mechanisms: Mapping[str, Mechanism]) -> None:
+    open_names = [mechanism.name for mechanism in mechanisms.values() if mechanism.sends_password]
+    if open_names and not listener.has_tls and value_of(listener.settings, "allow_plain_without_tls") != "true":
+        raise StartError(
+            f"the listener {listener.name} has the mechanism {open_names[0]} without TLS, so that everybody on the "
+            "network can read passwords: expected the protocol SASL_SSL, another mechanism "
+            "(SCRAM-SHA-512), or the setting allow_plain_without_tls=true"
+        )
+
+
+def number_of(listener: Listener, name: str) -> int:
+    """The value of a setting of a listener. Raises StartError if it is no number."""
+    word = value_of(listener.settings, name)
+    if not word.isdecimal() or int(word) > INT_MAX:
+        raise StartError(f"bad value '{word}' for setting '{name}': expected a whole number from 0 to {INT_MAX}")
+    return int(word)

@@ -1,0 +1,126 @@
+"""``callboard users``: on a server, and in the folder of a stopped one. No password is on a command line."""
+
+from __future__ import annotations
+
+import io
+import json
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from command_helpers import Command, command
+
+from callboard import Coordinator, ThreadCoordinator
+from callboard.runtime.cli import users
+from callboard.runtime.security.store import FILE_NAME
+
+LIST_TITLES = ["user", "mechanism", "iterations"]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Command:
+    return command(users.main, capsys)
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    path = tmp_path / "password"
+    path.write_text("hunter2\nanother line\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ThreadCoordinator]:
+    with Coordinator.in_thread(listen="127.0.0.1:0") as coordinator:
+        yield coordinator
+
+
+@pytest.fixture(params=["server", "folder"])
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
+    """The option that says where the users are."""
+    if request.param == "folder":
+        return "--data", str(tmp_path / "data")
+    coordinator: ThreadCoordinator = request.getfixturevalue("server")
+    return "--bootstrap-server", coordinator.bootstrap
+
+
+def test_users_are_added_listed_changed_and_removed(run: Command, where: tuple[str, str], secret: Path) -> None:
+    assert run("add", "alice", "--password-file", secret, *where).out == "user 'alice' added\n"
+    one = ("--mechanism", "scram-sha-512", "--iterations", 8192)
+    assert run("add", "bob", "--password-file", secret, *one, *where).out == "user 'bob' added\n"
+    assert [line.split() for line in run("list", *where).out.splitlines()] == [
+        LIST_TITLES,
+        ["alice", "SCRAM-SHA-256", "4096"],
+        ["alice", "SCRAM-SHA-512", "4096"],
+        ["bob", "SCRAM-SHA-512", "8192"],
+    ]
+    again = run("add", "alice", "--password-file", secret, *where)
+    assert again.code == 2
+    assert again.err == "user 'alice' exists already: `callboard users passwd` changes the password\n"
+    changed = run("passwd", "bob", "--password-file", secret, *where)
+    assert changed.out == "password of user 'bob' changed\n"
+    assert json.loads(run("list", "--json", *where).out)[2] == {
+        "user": "bob",
+        "mechanism": "SCRAM-SHA-512",
+        "iterations": 4096,
+    }
+    assert run("remove", "alice", "bob", *where).out == "user 'alice' removed\nuser 'bob' removed\n"
+    empty = run("list", *where)
+    assert (empty.code, empty.out) == (0, "") and empty.err.startswith("callboard: no users ")
+    for name in ("passwd", "remove"):
+        missing = run(name, "alice", *where)
+        assert missing.err == "there is no user 'alice': `callboard users list` shows all\n"
+        assert missing.code == 2
+
+
+def test_password_is_asked_for(run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, object]] = []
+
+    def prompt(text: str, **options: object) -> str:
+        asked.append((text, options["hide_input"] and options["confirmation_prompt"]))
+        return "hunter2"
+
+    monkeypatch.setattr("typer.prompt", prompt)
+    assert run("add", "alice", "--data", tmp_path / "data").code == 0
+    assert asked == [("Password", True)]
+
+
+def test_password_from_standard_input(run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("hunter2\n"))
+    assert run("add", "alice", "--password-file", "-", "--data", tmp_path / "data").code == 0
+
+
+def test_stored_users_have_no_password_and_only_the_owner_may_read_them(
+    run: Command, tmp_path: Path, secret: Path
+) -> None:
+    assert run("add", "alice", "--password-file", secret, "--data", tmp_path / "data").code == 0
+    path = tmp_path / "data" / FILE_NAME
+    assert "hunter2" not in path.read_text()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("add", "", "--password-file", "{secret}"), "bad user '': expected printable ASCII characters, at least one"),
+        (("add", "ålice", "--password-file", "{secret}"), "bad user 'ålice': expected printable ASCII characters"),
+        (("add", "alice", "--password-file", "{empty}"), "the password is empty: expected at least one character"),
+        (("add", "alice", "--password-file", "{none}"), "cannot read the password file '{none}': No such file"),
+        (("add", "alice", "--password-file", "{secret}", "--mechanism", "PLAIN"), "bad --mechanism 'PLAIN': expected"),
+    ],
+)
+def test_bad_input_is_refused(
+    run: Command, tmp_path: Path, secret: Path, arguments: tuple[str, ...], text: str
+) -> None:
+    (tmp_path / "empty").write_text("\nhunter2\n")
+    names = {name: str(tmp_path / name) for name in ("empty", "none")} | {"secret": str(secret)}
+    result = run(*(argument.format(**names) for argument in arguments), "--data", tmp_path / "data")
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith(text.format(**names))
+
+
+def test_folder_of_a_running_server_is_refused(run: Command, tmp_path: Path) -> None:
+    with Coordinator.in_thread(data=tmp_path / "data"):
+        result = run("list", "--data", tmp_path / "data")
+    assert (result.code, result.out) == (2, "")

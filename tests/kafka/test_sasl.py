@@ -1,0 +1,251 @@
+"""Clients that authenticate by SASL: nothing is served before, everything after, and again when their session ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from pathlib import Path
+
+import pytest
+from harness import Client, async_test, commit_values, frame, heartbeat_values, join_and_sync, offsets
+from peers.wire import Hangup
+from sasl_helpers import PASSWORD, USER, add_user, log_in, plain_frame, running_sasl_node
+
+from callboard.runtime.disk.group_commit import outcome_of
+from callboard.runtime.kafka.authenticator import REAUTHENTICATION_INTERVAL_MS
+from callboard.runtime.kafka.holds import Hold
+from callboard.runtime.security.document import USERS
+
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+NO_MEMBER = {"group_id": "g", "generation_id": 1, "member_id": "m", "group_instance_id": None}
+SESSION = {"connections_max_reauth_ms": "60000"}
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@async_test
+async def test_client_is_served_in_its_own_name_when_it_has_authenticated(mechanism: str, tmp_path: Path) -> None:
+    async with running_sasl_node(tmp_path) as harness:
+        client = await harness.connect()
+        answer = await log_in(client, mechanism=mechanism)
+        assert (answer["error_code"], answer["session_lifetime"]) == ("NONE", 0)
+        await client.ask("offset_commit", 9, **commit_values("g"))
+        assert await offsets(client, "g") == {("t", 0): 42}
+        [connection] = harness.node.connections
+        assert str(connection.principal) == "User:alice"
+        assert connection.authenticator is None, "nothing of the authentication is left"
+        assert connection._routes is harness.node.services.routes.loaded
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize(("user", "password"), [(USER, "wrong"), ("nobody", PASSWORD)])
+@async_test
+async def test_wrong_password_and_unknown_user_get_the_same_answer(
+    mechanism: str, user: str, password: str, tmp_path: Path
+) -> None:
+    async with running_sasl_node(tmp_path) as harness:
+        client = await harness.connect()
+        answer = await log_in(client, user, password, mechanism)
+        text = f"Authentication failed during authentication due to invalid credentials with SASL mechanism {mechanism}"
+        expected = "Authentication failed: Invalid username or password" if mechanism == "PLAIN" else text
+        assert (answer["error_code"], answer["error_message"]) == ("SASL_AUTHENTICATION_FAILED", expected)
+        with pytest.raises(Hangup):
+            await client.receive_frame()
+
+
+@async_test
+async def test_requests_in_one_packet_with_the_authentication_are_served(tmp_path: Path) -> None:
+    async with running_sasl_node(tmp_path) as harness:
+        client = await harness.connect()
+        client.write(plain_frame() + frame("find_coordinator", 0, key="g") + frame("heartbeat", 0, 7, **NO_MEMBER))
+        assert (await client.receive("sasl_handshake", 1))["error_code"] == "NONE"
+        assert (await client.receive("sasl_authenticate", 2))["error_code"] == "NONE"
+        assert (await client.receive("find_coordinator", 0))["error_code"] == "NONE"
+        assert (await client.receive("heartbeat", 0))["error_code"] == "UNKNOWN_MEMBER_ID"
+
+
+@async_test
+async def test_authentication_byte_by_byte(tmp_path: Path) -> None:
+    async with running_sasl_node(tmp_path) as harness:
+        client = await harness.connect()
+        for byte in plain_frame() + frame("find_coordinator", 0, key="g"):
+            client.write(bytes([byte]))
+            await asyncio.sleep(0)
+        assert (await client.receive("sasl_handshake", 1))["error_code"] == "NONE"
+        assert (await client.receive("sasl_authenticate", 2))["error_code"] == "NONE"
+        assert (await client.receive("find_coordinator", 0))["error_code"] == "NONE"
+
+
+@async_test
+async def test_failure_is_answered_after_the_delay_and_nothing_is_read_meanwhile(tmp_path: Path) -> None:
+    async with running_sasl_node(tmp_path, {"connection_failed_authentication_delay_ms": "100000"}) as harness:
+        client = await harness.connect()
+        client.write(plain_frame(password="wrong"))
+        assert (await client.receive("sasl_handshake", 1))["error_code"] == "NONE"
+        [connection] = harness.node.connections
+        while not connection._holds.reasons:
+            await asyncio.sleep(0)
+        client.write(plain_frame())
+        await asyncio.sleep(0.02)
+        assert connection.is_open and connection.is_authenticating
+        assert connection._holds.reasons == {Hold.AUTHENTICATING}
+
+
+@async_test
+async def test_frame_above_the_limit_is_not_read(tmp_path: Path) -> None:
+    async with running_sasl_node(tmp_path, {"sasl_server_max_receive_size": "100"}) as harness:
+        client = await harness.connect()
+        client.write((101).to_bytes(4, "big"))
+        with pytest.raises(Hangup):
+            await client.receive_frame()
+        client = await harness.connect()
+        client.write((100).to_bytes(4, "big") + bytes(99))
+        await asyncio.sleep(0.01)
+        assert len(harness.node.connections) == 1
+
+
+@async_test
+async def test_many_pipelined_requests_are_handled_in_turns(tmp_path: Path) -> None:
+    """A client that is not authenticated delays others by a few requests at a time."""
+    async with running_sasl_node(tmp_path) as harness:
+        client = await harness.connect()
+        unknown = frame("api_versions", 3, client_software_name="x", client_software_version="1")
+        unknown = unknown[:6] + (99).to_bytes(2, "big") + unknown[8:]
+        client.write(unknown * 200 + plain_frame())
+        answers = [await client.receive("api_versions", 0) for _ in range(200)]
+        assert {answer["error_code"] for answer in answers} == {"UNSUPPORTED_VERSION"}
+        assert (await client.receive("sasl_handshake", 1))["error_code"] == "NONE"
+        assert (await client.receive("sasl_authenticate", 2))["error_code"] == "NONE"
+
+
+@async_test
+async def test_failure_is_logged_without_the_password(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with running_sasl_node(tmp_path) as harness:
+        for mechanism in MECHANISMS:
+            client = await harness.connect()
+            await log_in(client, password="hunter2", mechanism=mechanism)
+        client = await harness.connect()
+        client.write(frame("sasl_handshake", 1, mechanism="PLAIN") + frame("metadata", 1, topics=[{"name": "hunter2"}]))
+        await client.responses_until_disconnect()
+    assert "authentication failed: wrong password, or no such user" in caplog.text
+    assert "hunter2" not in caplog.text and PASSWORD not in caplog.text
+
+
+# Again (KIP-368) -----------------------------------------------------------------------------------------------------
+
+
+@async_test
+async def test_member_that_authenticates_again_stays_in_its_group(tmp_path: Path) -> None:
+    async with running_sasl_node(tmp_path, SESSION) as harness:
+        client = await harness.connect()
+        assert (await log_in(client))["session_lifetime"] == 60_000
+        member = await join_and_sync(client, "g")
+        assert (await log_in(client))["session_lifetime"] == 60_000
+        heartbeat = await client.ask("heartbeat", 4, **heartbeat_values("g", member))
+        assert heartbeat["error_code"] == "NONE"
+
+
+@async_test
+async def test_client_whose_session_has_ended_is_disconnected_unless_it_authenticates_again(tmp_path: Path) -> None:
+    async with running_sasl_node(tmp_path, SESSION) as harness:
+        late, again = await harness.connect(), await harness.connect()
+        for client in (late, again):
+            await log_in(client)
+            await client.ask("find_coordinator", 0, key="g")
+        for connection in harness.node.connections:
+            assert connection.authenticator is not None
+            connection.authenticator._ends_ms = 0
+        assert (await log_in(again))["error_code"] == "NONE"
+        assert (await again.ask("find_coordinator", 0, key="g"))["error_code"] == "NONE"
+        late.write(frame("find_coordinator", 0, key="g"))
+        with pytest.raises(Hangup):
+            await late.receive_frame()
+
+
+@async_test
+async def test_client_may_not_become_another_user(tmp_path: Path) -> None:
+    async with running_sasl_node(tmp_path, SESSION) as harness:
+        await add_user(harness.node.services.security, "bob")
+        client = await harness.connect()
+        await log_in(client)
+        answer = await log_in(client, "bob")
+        text = "Cannot change principals during re-authentication from User.alice: User.bob"
+        assert (answer["error_code"], answer["error_message"]) == ("SASL_AUTHENTICATION_FAILED", text)
+        with pytest.raises(Hangup):
+            await client.receive_frame()
+
+
+@async_test
+async def test_wrong_password_ends_the_session(tmp_path: Path) -> None:
+    async with running_sasl_node(tmp_path, SESSION) as harness:
+        client = await harness.connect()
+        await log_in(client, mechanism="SCRAM-SHA-256")
+        answer = await log_in(client, password="wrong", mechanism="SCRAM-SHA-256")
+        text = "Authentication failed during re-authentication due to invalid credentials with SASL mechanism"
+        assert answer["error_message"] == f"{text} SCRAM-SHA-256"
+        with pytest.raises(Hangup):
+            await client.receive_frame()
+
+
+@async_test
+async def test_client_may_not_begin_again_at_once_or_with_another_mechanism(tmp_path: Path) -> None:
+    async with running_sasl_node(tmp_path, SESSION) as harness:
+        client = await harness.connect()
+        await log_in(client)
+        await log_in(client)
+        refused = await client.ask("sasl_handshake", 1, mechanism="PLAIN")
+        assert (refused["error_code"], refused["mechanisms"]) == ("ILLEGAL_SASL_STATE", [])
+        assert (await client.ask("find_coordinator", 0, key="g"))["error_code"] == "NONE"
+        [connection] = harness.node.connections
+        assert connection.authenticator is not None
+        connection.authenticator._began_again_ms = -REAUTHENTICATION_INTERVAL_MS
+        assert (await client.ask("sasl_handshake", 1, mechanism="SCRAM-SHA-256"))["error_code"] == "NONE"
+        client.write(frame("sasl_authenticate", 2, auth_bytes=b"n,,n=alice,r=abc"))
+        with pytest.raises(Hangup):
+            await client.receive_frame()
+
+
+@async_test
+async def test_another_request_instead_of_a_token_is_refused_again(tmp_path: Path) -> None:
+    async with running_sasl_node(tmp_path, SESSION) as harness:
+        client = await harness.connect()
+        await log_in(client)
+        assert (await client.ask("sasl_handshake", 1, mechanism="PLAIN"))["error_code"] == "NONE"
+        assert (await client.ask("heartbeat", 4, **NO_MEMBER))["error_code"] == "ILLEGAL_SASL_STATE"
+        with pytest.raises(Hangup):
+            await client.receive_frame()
+
+
+# Users ---------------------------------------------------------------------------------------------------------------
+
+
+@async_test
+async def test_removed_user_cannot_authenticate_any_more(tmp_path: Path) -> None:
+    async with running_sasl_node(tmp_path) as harness:
+        open_client = await harness.connect()
+        await log_in(open_client)
+        store = harness.node.services.security
+        assert await outcome_of(partial(store.change, USERS, lambda users: {})) is None
+        for mechanism in MECHANISMS:
+            client = await harness.connect()
+            assert (await log_in(client, mechanism=mechanism))["error_code"] == "SASL_AUTHENTICATION_FAILED"
+        assert (await open_client.ask("find_coordinator", 0, key="g"))["error_code"] == "NONE"
+
+
+@async_test
+async def test_users_survive_a_restart(tmp_path: Path) -> None:
+    async with running_sasl_node(tmp_path) as harness:
+        await harness.restart()
+        client: Client = await harness.connect()
+        assert (await log_in(client, mechanism="SCRAM-SHA-512"))["error_code"] == "NONE"
+
+
+@async_test
+async def test_nobody_is_authenticated_before_the_users_of_the_cluster_are_known(tmp_path: Path) -> None:
+    async with running_sasl_node(tmp_path) as harness:
+        harness.node.services.security.is_known = False
+        client = await harness.connect()
+        client.write(plain_frame())
+        with pytest.raises(Hangup):
+            await client.receive_frame()
