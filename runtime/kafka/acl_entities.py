@@ -8,13 +8,18 @@ from typing import Any, TypeVar
 from ...actors.errors import CoordinatorError, ErrorCode
 from ..security.acl_filters import AclFilter
 from ..security.acls import Acl, PatternType, Permission
+from ..security.audit import Change
 from ..security.resources import Operation, ResourceType
+from .audited import resource_text
 from .authorize import authorize
 from .call import Call
 from .checks import Check
 from .codec.codes import kafka_error
 
 Member = TypeVar("Member", bound=IntEnum)
+
+CREATED, DELETED = "create acl", "delete acl"
+"""The operations in the audit trail."""
 
 UNKNOWN_FILTER = "The AclBindingFilter must not contain UNKNOWN elements."
 
@@ -51,6 +56,19 @@ def _member(enum: type[Member], number: int) -> Member:
         return enum(number)
     except ValueError:
         return enum(0)
+
+
+def audited(operation: str, acl: Acl) -> Change:
+    """The creation or deletion of an ACL, for the audit trail."""
+    fields = {
+        "pattern": acl.pattern.name,
+        "principal": acl.principal,
+        "host": acl.host,
+        "operation": acl.operation.name,
+        "permission": acl.permission.name,
+    }
+    values = (None, fields) if operation == CREATED else (fields, None)
+    return Change(operation, resource_text(acl.resource_type, acl.name), *values)
 
 
 def refusal(call: Call, check: Check, no_authorizer: str) -> CoordinatorError | None:

@@ -28,6 +28,7 @@ from callboard.runtime.kafka.api import APIS, Routes, find_row, heartbeat, offse
 from callboard.runtime.kafka.authorize import authorize
 from callboard.runtime.kafka.authorizer import AllowAll
 from callboard.runtime.kafka.checks import READ_TOPIC
+from callboard.runtime.kafka.peer_gate import Sender
 from callboard.runtime.kafka.principal import ANONYMOUS
 from callboard.runtime.security.resources import Operation, ResourceType
 
@@ -337,6 +338,23 @@ async def test_add_partitions_to_txn_of_brokers_needs_cluster_action_only(tmp_pa
         answer = await client.ask("add_partitions_to_txn", 5, **add_partitions(5, t=[0]))
         assert answer["error_code"] == "CLUSTER_AUTHORIZATION_FAILED"
         assert answer["results_by_transaction"] == []
+
+
+class GateOfNode:
+    """Admits the clients of tests as nodes of the cluster."""
+
+    def admit(self, client_id: str) -> Sender | None:
+        return Sender("node", 1, 1) if client_id == "wire" else None
+
+    def accepts(self, _sender: Sender, _topic: str, _partition: int) -> bool:
+        return True
+
+
+@async_test
+async def test_add_partitions_to_txn_of_node_that_has_proved_to_be_one_needs_no_right(tmp_path: Path) -> None:
+    async with denying(tmp_path, Rule(Operation.CLUSTER_ACTION, CLUSTER)) as (_, harness, client):
+        harness.node.services.routes.peer_gate = GateOfNode()
+        assert (await client.ask("add_partitions_to_txn", 5, **add_partitions(5, t=[0])))["error_code"] == "NONE"
 
 
 @async_test

@@ -239,8 +239,10 @@ def test_apis_of_changes_are_refused_without_a_required_trail() -> None:
     assert {api.name for api in APIS if api.key in CHANGES} == {
         "alter_client_quotas",
         "alter_configs",
+        "create_acls",
         "create_partitions",
         "create_topics",
+        "delete_acls",
         "delete_groups",
         "delete_records",
         "delete_topics",

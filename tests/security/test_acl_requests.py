@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -27,6 +28,7 @@ from callboard.runtime.kafka.connection import Connection
 from callboard.runtime.kafka.grants import GRANTS_MAX
 from callboard.runtime.security.acl_store import ROWS
 from callboard.runtime.security.acls import AclRules
+from callboard.runtime.security.audit_file import FILE_NAME
 from callboard.runtime.security.document import ACLS
 from callboard.runtime.security.store import SecurityStore
 from callboard.runtime.settings.authorization import STANDARD_AUTHORIZER
@@ -156,6 +158,18 @@ async def test_disk_error_is_answered_and_changes_nothing(tmp_path: Path, monkey
         [result] = answer["filter_results"]
         assert (result["error_code"], result["error_message"], result["matching_acls"]) == (*refused, [])
         assert [name for name, *_ in await shown(client)] == ["g"]
+
+
+@async_test
+async def test_changes_of_acls_are_in_the_audit_trail(tmp_path: Path) -> None:
+    async with open_to_all(tmp_path, audit="file") as (_, client):
+        await create(client, creation(GROUP, "g", READ), creation(GROUP, "", READ))
+        await create(client, creation(GROUP, "g", READ))  # it is there already
+        await client.ask("delete_acls", filters=[filter_of(), filter_of(resource_name_filter="g")])
+    acl = {"pattern": "LITERAL", "principal": ANONYMOUS, "host": "*", "operation": "READ", "permission": "DENY"}
+    lines = [json.loads(line) for line in (tmp_path / FILE_NAME).read_text().splitlines()]
+    changes = [(line["operation"], line["resource"], line.get("before"), line.get("after")) for line in lines]
+    assert changes == [("create acl", "Group:g", None, acl), ("delete acl", "Group:g", acl, None)]
 
 
 # Rights --------------------------------------------------------------------------------------------------------------

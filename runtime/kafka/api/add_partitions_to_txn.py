@@ -48,8 +48,13 @@ def handle(call: Call) -> Steps[None]:
 
 
 def handle_broker_request(call: Call) -> Steps[None]:
-    """As in Kafka, the broker has authorized its client, and a denial has no entries."""
-    denial = authorize(call, ACT_AS_BROKER).error
+    """As in Kafka, the broker has authorized its client, and a denial has no entries.
+
+    A node of the cluster needs no ACL: it has proved that it is one.
+    """
+    gate = call.services.peer_gate
+    is_node = gate is not None and gate.admit(call.connection.client_id) is not None
+    denial = ErrorCode.NONE if is_node else authorize(call, ACT_AS_BROKER).error
     if denial:
         fields = {"throttle_time": NO_THROTTLE, "error_code": denial, "results_by_transaction": ()}
         call.respond(call.make("AddPartitionsToTxnResponse", **fields))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.steps import Steps, pieces
+from ...common.shared_bytes import SharedBytes
 from ...security.acl_filters import why_not_created
 from ...security.acls import Acl
-from ..acl_entities import acl_of_creation, error_fields, refusal
-from ..call import Body, Call
+from ..acl_entities import CREATED, acl_of_creation, audited, error_fields, refusal
+from ..audited import record_in_steps
+from ..call import Call
 from ..checks import ALTER_SECURITY
 from ..codec.codes import NO_THROTTLE
 from ..codec.step_writer import write_in_steps
@@ -23,7 +25,7 @@ def handle(call: Call) -> Steps[None]:
     creations = call.request.creations
     acls = call.services.acls
     if error is not None or acls is None:
-        call.encode_and_respond(lambda: encode(call, [error] * len(creations)))
+        call.encode_and_respond(lambda: encode(call, [error] * len(creations), ()))
         return
     created: list[Acl] = []
     refusals: list[CoordinatorError | None] = []
@@ -35,8 +37,11 @@ def handle(call: Call) -> Steps[None]:
             refusals.append(None if reason is None else CoordinatorError(ErrorCode.INVALID_REQUEST, reason))
         yield
 
+    new = [acl for acl in created if acl not in acls.table.acls]
+
     def done(failure: Exception | None) -> None:
-        call.encode_and_respond(lambda: encode(call, [refused or failure for refused in refusals]))
+        errors = [refused or failure for refused in refusals]
+        call.encode_and_respond(lambda: encode(call, errors, () if failure else new))
 
     if created:
         acls.create(created, done)
@@ -44,10 +49,11 @@ def handle(call: Call) -> Steps[None]:
         done(None)
 
 
-def encode(call: Call, errors: Sequence[Exception | None]) -> Body:
-    """``errors``: one for each entry of the request, in their order."""
+def encode(call: Call, errors: Sequence[Exception | None], new: Iterable[Acl]) -> Steps[bytes | SharedBytes]:
+    """``errors``: one for each entry of the request, in their order. ``new``: the ACLs that were not there before."""
+    yield from record_in_steps(call, (audited(CREATED, acl) for acl in new))
     response = call.make("CreateAclsResponse", throttle_time=NO_THROTTLE, results=_results(call, errors))
-    return write_in_steps(response)
+    return (yield from write_in_steps(response))
 
 
 def _results(call: Call, errors: Sequence[Exception | None]) -> Iterator[Any]:

@@ -7,10 +7,12 @@ from typing import Any
 
 from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.steps import Steps, pieces
+from ...common.shared_bytes import SharedBytes
 from ...security.acl_filters import AclFilter
 from ...security.acls import Acl
-from ..acl_entities import UNKNOWN_FILTER, error_fields, filter_of, refusal
-from ..call import Body, Call
+from ..acl_entities import DELETED, UNKNOWN_FILTER, audited, error_fields, filter_of, refusal
+from ..audited import record_in_steps
+from ..call import Call
 from ..checks import ALTER_SECURITY
 from ..codec.codes import NO_THROTTLE
 from ..codec.step_writer import write_in_steps
@@ -32,7 +34,7 @@ def handle(call: Call) -> Steps[None]:
     for entity in filters:
         matches.append((yield from _matching(filter_of(entity), present)))
     found = matches
-    deleted = dict.fromkeys(acl for each in found if not isinstance(each, CoordinatorError) for acl in each)
+    deleted = _deleted(found)
 
     def done(failure: Exception | None) -> None:
         call.encode_and_respond(lambda: encode(call, found, failure))
@@ -41,6 +43,11 @@ def handle(call: Call) -> Steps[None]:
         acls.delete(deleted, done)
     else:
         done(None)
+
+
+def _deleted(matches: Matches) -> dict[Acl, None]:
+    """The ACLs that any filter matches, each once."""
+    return dict.fromkeys(acl for each in matches if not isinstance(each, CoordinatorError) for acl in each)
 
 
 def _matching(wanted: AclFilter, present: Sequence[Acl]) -> Steps[Sequence[Acl] | CoordinatorError]:
@@ -53,12 +60,14 @@ def _matching(wanted: AclFilter, present: Sequence[Acl]) -> Steps[Sequence[Acl] 
     return matching
 
 
-def encode(call: Call, matches: Matches, failure: Exception | None) -> Body:
+def encode(call: Call, matches: Matches, failure: Exception | None) -> Steps[bytes | SharedBytes]:
     """``failure``: why nothing was deleted."""
+    if failure is None:
+        yield from record_in_steps(call, (audited(DELETED, acl) for acl in _deleted(matches)))
     response = call.make(
         "DeleteAclsResponse", throttle_time=NO_THROTTLE, filter_results=_results(call, matches, failure)
     )
-    return write_in_steps(response)
+    return (yield from write_in_steps(response))
 
 
 def _results(call: Call, matches: Matches, failure: Exception | None) -> Iterator[Any]:
