@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from ..kafka.codec.frames import BadResponse
 from ..settings.address import Address
+from ..settings.client_settings import Login
 from .errors import ClientError
 from .exchange import Exchange, UnsupportedApi
 from .frame_socket import FrameSocket
@@ -32,6 +33,8 @@ class BlockingConnection:
             ) from error
         try:
             self._exchange.use_versions(self.ask(API_VERSIONS))
+            if security.login is not None:
+                self._log_in(security.login)
         except BaseException:
             self.close()
             raise
@@ -51,6 +54,20 @@ class BlockingConnection:
             raise ClientError(f"{self.address} {error}") from error
         except OSError as error:
             raise ClientError(f"{self.address} did not answer {name}: {_reason(error, self._timeout_s)}") from error
+
+    def _log_in(self, login: Login) -> None:
+        """Authenticate by SASL."""
+        from .login import LoginFailed, log_in
+
+        steps = log_in(login)
+        try:
+            name, values = next(steps)
+            while True:
+                name, values = steps.send(self.ask(name, **values))
+        except StopIteration:
+            return
+        except LoginFailed as error:
+            raise ClientError(f"{self.address} does not let user '{login.user}' in: {error}") from None
 
     def version_of(self, name: str) -> int:
         """The version in which ``ask`` sends a request. Raises ClientError if there is none."""

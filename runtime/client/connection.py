@@ -10,6 +10,7 @@ from typing import Any, cast
 from ...actors.callboard_error import CallboardError
 from ..kafka.codec.frames import BadResponse
 from ..settings.address import Address
+from ..settings.client_settings import Login
 from .exchange import Exchange, UnsupportedApi
 from .security import NO_SECURITY, ClientSecurity, describe_connection_error
 from .versions import API_VERSIONS
@@ -20,6 +21,10 @@ TIMEOUT_S = 10.0
 
 class ChannelLost(CallboardError, ConnectionError):
     """The connection to the coordinator is lost. Unanswered requests may or may not have been handled."""
+
+
+class LoginRefused(ChannelLost):
+    """The server has refused the user or the password."""
 
 
 class Connection(asyncio.Protocol):
@@ -95,10 +100,14 @@ async def connect_to(address: Address, client_id: str, security: ClientSecurity 
                 lambda: Connection(address, client_id, security), host, address.port, ssl=tls
             )
             try:
-                response = await connection.ask(API_VERSIONS, {})
+                connection.exchange.use_versions(await connection.ask(API_VERSIONS, {}))
+                if security.login is not None:
+                    await _log_in(connection, security.login)
             except BaseException:
                 connection.close()
                 raise
+    except LoginRefused:
+        raise
     except TimeoutError as error:
         raise ChannelLost(f"cannot reach {address}: no answer within {TIMEOUT_S:g} s") from error
     except OSError as error:
@@ -106,5 +115,19 @@ async def connect_to(address: Address, client_id: str, security: ClientSecurity 
         raise ChannelLost(f"cannot reach {address}: {reason}; is a server running there?") from error
     except UnicodeError as error:
         raise ChannelLost(f"cannot reach {address}: {address.host!r} is not a host name: {error}") from error
-    connection.exchange.use_versions(response)
     return connection
+
+
+async def _log_in(connection: Connection, login: Login) -> None:
+    """Authenticate by SASL. Raises ChannelLost."""
+    from .login import LoginFailed, log_in
+
+    steps = log_in(login)
+    try:
+        name, values = next(steps)
+        while True:
+            name, values = steps.send(await connection.ask(name, values))
+    except StopIteration:
+        return
+    except LoginFailed as error:
+        raise LoginRefused(f"{connection.address} does not let user '{login.user}' in: {error}") from None

@@ -24,11 +24,12 @@ COMMAND_CONFIG: Final = "CALLBOARD_COMMAND_CONFIG"
 
 
 class ClientSecurity:
-    """The security of all connections that one command, connector or node opens."""
+    """The security of all connections that one command, connector or node opens. ``login``: None without SASL."""
 
     def __init__(self, settings: ClientSettings | None = None) -> None:
         """Reads keys and certificates. Raises StartError if they cannot be used."""
         self.settings = settings or ClientSettings()
+        self.login = self.settings.login
         self._tls = _parse_tls(self.settings) if self.settings.has_tls else None
         self._context: SSLContext | None = None
         self._stamps: tuple[FileStamp, ...] = ()

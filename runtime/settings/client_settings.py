@@ -6,29 +6,59 @@ variable of a setting is its name in upper case, with underscores and ``CALLBOAR
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from ...actors.text import did_you_mean
 from ..common.errors import StartError
-from .listener_settings import BY_NAME, ENDPOINT_CHECK, OWN_WORDS, TLS_WORDS, ListenerSetting, ListenerValues
-from .listeners import PLAINTEXT, SSL, TLS_PROTOCOLS
+from .listener_settings import (
+    BY_NAME,
+    ENDPOINT_CHECK,
+    OWN_WORDS,
+    SASL_MECHANISM,
+    SASL_PASSWORD,
+    SASL_USERNAME,
+    TLS_WORDS,
+    ListenerSetting,
+    ListenerValues,
+    value_of,
+)
+from .listeners import PLAINTEXT, PROTOCOLS, SASL_PROTOCOLS, TLS_PROTOCOLS
 
-CLIENT_PROTOCOLS: Final = (PLAINTEXT, SSL)
 PROTOCOL: Final = ListenerSetting(
-    "security_protocol", PLAINTEXT, "The protocol of the servers' listener.", tuple(map(str.lower, CLIENT_PROTOCOLS))
+    "security_protocol", PLAINTEXT, "The protocol of the servers' listener.", tuple(map(str.lower, PROTOCOLS))
 )
 ONLY_OF_LISTENERS: Final = frozenset(
     {"ssl_client_auth", "ssl_principal_mapping_rules", "ssl_allow_dn_changes", "ssl_allow_san_changes"}
 )
+JAAS_CONFIG: Final = ListenerSetting(
+    "sasl_jaas_config", "", "User and password as for Java's clients: ...LoginModule required ...", is_secret=True
+)
+JAAS_OPTION: Final = re.compile(r'(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
 CLIENT_SETTINGS: Final = {
     setting.name: setting
-    for setting in (PROTOCOL, *BY_NAME.values())
-    if setting is PROTOCOL or (setting.name.startswith(TLS_WORDS) and setting.name not in ONLY_OF_LISTENERS)
+    for setting in (
+        PROTOCOL,
+        *(BY_NAME[name] for name in (SASL_MECHANISM, SASL_USERNAME, SASL_PASSWORD)),
+        JAAS_CONFIG,
+        *(row for row in BY_NAME.values() if row.name.startswith(TLS_WORDS) and row.name not in ONLY_OF_LISTENERS),
+    )
 }
 WORDS: Final = ("security_", *OWN_WORDS)
 """The beginnings of the names. Other lines of a file are for other programs."""
+
+
+class Login(NamedTuple):
+    """As whom a client authenticates by SASL."""
+
+    mechanism: str
+    user: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"Login({self.mechanism}, {self.user!r})"  # no secrets in log lines
 
 
 class ClientSettings(NamedTuple):
@@ -40,6 +70,23 @@ class ClientSettings(NamedTuple):
     @property
     def has_tls(self) -> bool:
         return self.protocol in TLS_PROTOCOLS
+
+    @property
+    def login(self) -> Login | None:
+        """None without SASL. Raises StartError if the user or the password is missing."""
+        if self.protocol not in SASL_PROTOCOLS:
+            return None
+        values = self.values
+        jaas = dict(JAAS_OPTION.findall(values.get(JAAS_CONFIG.name, "")))
+        user = values.get(SASL_USERNAME) or _unescaped(jaas.get("username", ""))
+        password = values.get(SASL_PASSWORD) or _unescaped(jaas.get("password", ""))
+        if not user or not password:
+            missing = BY_NAME[SASL_PASSWORD] if user else BY_NAME[SASL_USERNAME]
+            raise StartError(
+                f"the protocol {self.protocol} needs a user and a password: expected {missing.name.replace('_', '.')} "
+                f"in the settings, or the environment variable {missing.variable}"
+            )
+        return Login(value_of(values, SASL_MECHANISM).upper(), user, password)
 
     @property
     def checks_host(self) -> bool:
@@ -75,7 +122,16 @@ def make_client_settings(values: Mapping[str, str]) -> ClientSettings:
             f"{tls[0]} is given, but {PROTOCOL.name} is {settings.protocol}: expected one of"
             f" {', '.join(sorted(TLS_PROTOCOLS))}"
         )
+    if values.get(SASL_USERNAME) and settings.protocol not in SASL_PROTOCOLS:
+        raise StartError(
+            f"{SASL_USERNAME} is given, but {PROTOCOL.name} is {settings.protocol}: expected one of"
+            f" {', '.join(sorted(SASL_PROTOCOLS))}"
+        )
     return settings
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\(.)", r"\1", text)
 
 
 def read_properties(path: Path) -> dict[str, str]:

@@ -63,6 +63,10 @@ BOOLEAN: Final = ("true", "false")
 
 ENDPOINT_CHECK: Final = "ssl_endpoint_identification_algorithm"
 
+SASL_MECHANISM: Final = "sasl_mechanism"
+SASL_USERNAME: Final = "sasl_username"
+SASL_PASSWORD: Final = "sasl_password"
+
 LISTENER_SETTINGS: Final = (
     ListenerSetting(
         "ssl_keystore_location",
@@ -139,6 +143,14 @@ LISTENER_SETTINGS: Final = (
         "A client that has not authenticated again after this time is disconnected at its next request (KIP-368);"
         " 0: never.",
     ),
+    ListenerSetting(
+        SASL_MECHANISM,
+        "scram-sha-512",
+        "The mechanism by which a client, and so a node that connects to another one, authenticates.",
+        ("plain", "scram-sha-256", "scram-sha-512"),
+    ),
+    ListenerSetting(SASL_USERNAME, "", "The user as whom a client, or a node that connects to another one, comes."),
+    ListenerSetting(SASL_PASSWORD, "", "The password of that user.", is_secret=True),
 )
 """The rows. Those of one listener are in ``Listener.settings``."""
 BY_NAME: Final = {setting.name: setting for setting in LISTENER_SETTINGS}

@@ -1,0 +1,77 @@
+"""Authentication of a client by SASL, without I/O: which requests it sends, and what it makes of the responses."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from base64 import b64decode, b64encode
+from collections.abc import Generator, Mapping
+from typing import Any
+
+from ..security.credentials import CLIENT_KEY, ITERATIONS_MIN, SCRAM_BY_NAME, SERVER_KEY, ScramMechanism
+from ..settings.client_settings import Login
+
+ITERATIONS_MAX = 1_000_000
+"""A server that asks for more keeps the client busy."""
+
+Request = tuple[str, Mapping[str, Any]]
+"""kio's name of the API, and the values."""
+
+LoginSteps = Generator[Request, Any, None]
+"""Yields requests, and gets the responses as kio's entities."""
+
+
+class LoginFailed(Exception):
+    """The server refuses the client, or is not the one that knows the user's password. The text says why."""
+
+
+def log_in(login: Login) -> LoginSteps:
+    """Authenticate. Raises LoginFailed."""
+    response = yield "sasl_handshake", {"mechanism": login.mechanism}
+    if response.error_code:
+        raise LoginFailed(f"it does not take {login.mechanism}, but {', '.join(response.mechanisms)}")
+    mechanism = SCRAM_BY_NAME.get(login.mechanism)
+    if mechanism is None:
+        yield from _exchange(f"\0{login.user}\0{login.password}".encode())
+    else:
+        yield from _log_in_by_scram(mechanism, login)
+
+
+def _exchange(token: bytes) -> Generator[Request, Any, bytes]:
+    """The answer to a token."""
+    response = yield "sasl_authenticate", {"auth_bytes": token}
+    if response.error_code:
+        raise LoginFailed(response.error_message or "it refuses the client")
+    return bytes(response.auth_bytes)
+
+
+def _log_in_by_scram(mechanism: ScramMechanism, login: Login) -> LoginSteps:
+    """RFC 5802, without channel binding."""
+    user = login.user.replace("=", "=3D").replace(",", "=2C")
+    bare = f"n={user},r={secrets.token_urlsafe(24)}"
+    challenge = (yield from _exchange(f"n,,{bare}".encode())).decode("latin-1")
+    nonce, salt, iterations = _parse_challenge(challenge, bare.rpartition("r=")[2])
+    salted = mechanism.salted_password(login.password.encode(), salt, iterations)
+    client_key = mechanism.hmac(salted, CLIENT_KEY)
+    without_proof = f"c=biws,r={nonce}"
+    message = f"{bare},{challenge},{without_proof}".encode("latin-1")
+    signature = mechanism.hmac(mechanism.hash(client_key), message)
+    proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+    final = yield from _exchange(f"{without_proof},p={b64encode(proof).decode()}".encode())
+    expected = b"v=" + b64encode(mechanism.hmac(mechanism.hmac(salted, SERVER_KEY), message))
+    if not hmac.compare_digest(final, expected):
+        raise LoginFailed("it does not know the password, so it is another server")
+
+
+def _parse_challenge(challenge: str, own_nonce: str) -> tuple[str, bytes, int]:
+    """The nonce, the salt, and the number of iterations."""
+    fields = dict(item.partition("=")[::2] for item in challenge.split(","))
+    nonce, iterations = fields.get("r", ""), fields.get("i", "")
+    if not nonce.startswith(own_nonce) or nonce == own_nonce:
+        raise LoginFailed("it has answered SCRAM with a wrong nonce")
+    if not iterations.isdecimal() or not ITERATIONS_MIN <= int(iterations) <= ITERATIONS_MAX:
+        raise LoginFailed(f"it asks for {iterations[:20]} iterations: expected {ITERATIONS_MIN} to {ITERATIONS_MAX}")
+    try:
+        return nonce, b64decode(fields.get("s", ""), validate=True), int(iterations)
+    except ValueError:
+        raise LoginFailed("it has answered SCRAM with an invalid salt") from None

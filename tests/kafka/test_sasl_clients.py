@@ -1,0 +1,167 @@
+"""Callboard's own clients authenticate by SASL, and notice a server that does not know the password."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from harness import NodeHarness, async_test
+from sasl_helpers import PASSWORD, USER, add_user, running_sasl_node, with_password
+
+from callboard.runtime.cli import topics, users
+from callboard.runtime.client.blocking import BlockingConnection
+from callboard.runtime.client.connection import LoginRefused, connect_to
+from callboard.runtime.client.errors import ClientError
+from callboard.runtime.client.login import LoginFailed, Request, log_in
+from callboard.runtime.client.security import ClientSecurity, load_security
+from callboard.runtime.common.errors import StartError
+from callboard.runtime.security.credentials import SCRAM_BY_NAME, find_credential
+from callboard.runtime.security.exchange import Accepted, Challenge
+from callboard.runtime.security.scram import ScramExchange
+from callboard.runtime.settings.address import Address
+from callboard.runtime.settings.client_settings import Login
+
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
+def security(mechanism: str = "SCRAM-SHA-512", user: str = USER, password: str = PASSWORD) -> ClientSecurity:
+    settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": mechanism}
+    return load_security({**settings, "sasl.username": user, "sasl.password": password}, {})
+
+
+def address_of(harness: NodeHarness) -> Address:
+    return Address("127.0.0.1", harness.port)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@async_test
+async def test_both_kinds_of_connections_authenticate(mechanism: str, tmp_path: Path) -> None:
+    def ask() -> Any:
+        with BlockingConnection(address_of(harness), 10, security(mechanism)) as connection:
+            return connection.ask("find_coordinator", key="g", key_type=0)
+
+    async with running_sasl_node(tmp_path) as harness:
+        connection = await connect_to(address_of(harness), "c", security(mechanism))
+        assert (await connection.ask("find_coordinator", {"key": "g", "key_type": 0})).port == harness.port
+        connection.close()
+        assert (await asyncio.to_thread(ask)).port == harness.port
+
+
+@async_test
+async def test_name_with_a_comma_and_a_password_beyond_ascii(tmp_path: Path) -> None:
+    async with running_sasl_node(tmp_path) as harness:
+        await add_user(harness.node.services.security, "a,b=c", "pässwörd, = \\")
+        connection = await connect_to(address_of(harness), "c", security(user="a,b=c", password="pässwörd, = \\"))
+        [own] = harness.node.connections
+        assert str(own.principal) == "User:a,b=c"
+        connection.close()
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@async_test
+async def test_wrong_password_is_named(mechanism: str, tmp_path: Path) -> None:
+    async with running_sasl_node(tmp_path) as harness:
+        wrong = security(mechanism, password="hunter2")
+        with pytest.raises(LoginRefused, match=r"does not let user 'alice' in: Authentication failed") as refused:
+            await connect_to(address_of(harness), "c", wrong)
+        with pytest.raises(ClientError, match=r"does not let user 'alice' in: Authentication failed") as blocked:
+            await asyncio.to_thread(BlockingConnection, address_of(harness), 10, wrong)
+    assert "hunter2" not in f"{refused.value} {blocked.value}"
+
+
+@async_test
+async def test_mechanism_that_is_not_enabled_is_named_with_those_that_are(tmp_path: Path) -> None:
+    async with running_sasl_node(tmp_path, {"sasl_enabled_mechanisms": "SCRAM-SHA-256"}) as harness:
+        with pytest.raises(LoginRefused, match=r"it does not take PLAIN, but SCRAM-SHA-256$"):
+            await connect_to(address_of(harness), "c", security("PLAIN"))
+
+
+@async_test
+async def test_commands_take_the_settings_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "client.properties"
+    jaas = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" password="secret";'
+    file.write_text(f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-256\nsasl.jaas.config={jaas}\n")
+    monkeypatch.setenv("CALLBOARD_COMMAND_CONFIG", str(file))
+    async with running_sasl_node(tmp_path / "data") as harness:
+        where = ["--bootstrap-server", f"127.0.0.1:{harness.port}"]
+        for main in (users.main, topics.main):
+            with pytest.raises(SystemExit) as end:
+                await asyncio.to_thread(main, ["list", *where])
+            assert not end.value.code
+    assert "alice  SCRAM-SHA-512  4096" in " ".join(capsys.readouterr().out.split()).replace(" ", "  ")
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        (
+            {"security.protocol": "SASL_PLAINTEXT"},
+            "needs a user and a password: expected sasl.username in",
+        ),
+        ({"security.protocol": "SASL_SSL", "sasl.username": "a"}, "expected sasl.password in the settings, or the env"),
+        ({"sasl.username": "a"}, "sasl_username is given, but security_protocol is PLAINTEXT: expected one of SASL_"),
+        ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI"}, "expected one of plain, scram-sha-256"),
+    ],
+)
+def test_incomplete_settings_are_refused(settings: dict[str, str], text: str) -> None:
+    with pytest.raises(StartError, match=text):
+        load_security(settings, {})
+
+
+def test_password_of_the_environment_and_of_java() -> None:
+    settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.username": "alice"}
+    login = load_security(settings, {"CALLBOARD_SASL_PASSWORD": "hunter2"}).login
+    assert login == Login("SCRAM-SHA-512", "alice", "hunter2")
+    assert "hunter2" not in repr(login) + repr(load_security(settings, {"CALLBOARD_SASL_PASSWORD": "hunter2"}).settings)
+    jaas = r'x.PlainLoginModule required username="al\"ice" password="a\\b = ;";'
+    settings = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas}
+    assert load_security(settings, {}).login == Login("PLAIN", 'al"ice', "a\\b = ;")
+
+
+# A server that does not know the password ----------------------------------------------------------------------------
+
+
+def play(change: Callable[[bytes], bytes]) -> None:
+    """Log in at a server whose tokens are changed. Raises LoginFailed."""
+    mechanism = SCRAM_BY_NAME["SCRAM-SHA-256"]
+    known = find_credential(with_password({}), USER, mechanism)
+    server = ScramExchange(mechanism, lambda name: known, b"secret of the server", "nonce")
+    steps = log_in(Login(mechanism.name, USER, PASSWORD))
+
+    def answer(request: Request) -> Any:
+        name, values = request
+        if name == "sasl_handshake":
+            return SimpleNamespace(error_code=0, mechanisms=(mechanism.name,))
+        step = server.evaluate(values["auth_bytes"])
+        assert isinstance(step, Challenge | Accepted)
+        return SimpleNamespace(error_code=0, error_message="", auth_bytes=change(step.token))
+
+    try:
+        request = next(steps)
+        while True:
+            request = steps.send(answer(request))
+    except StopIteration:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "text"),
+    [
+        (b"v=", b"v=A", "does not know the password"),
+        (b"r=", b"r=x", "wrong nonce"),
+        (b"i=4096", b"i=4095", "asks for 4095 iterations"),
+        (b"i=4096", b"i=9999999", "asks for 9999999 iterations"),
+        (b"i=4096", b"i=x", "asks for x iterations"),
+        (b"s=", b"s=!", "invalid salt"),
+    ],
+)
+def test_client_notices_a_wrong_server(old: bytes, new: bytes, text: str) -> None:
+    play(lambda token: token)
+    with pytest.raises(LoginFailed, match=text):
+        play(lambda token: token.replace(old, new, 1))
