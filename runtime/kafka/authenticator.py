@@ -8,7 +8,7 @@ connection does without this object, unless the session of the client ends.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -16,6 +16,7 @@ from ...actors.errors import ErrorCode
 from ...actors.text import printable
 from ..security.exchange import Accepted, AuthenticationFailed, Blocking, Challenge, Exchange, Step
 from .api import Route, Routes
+from .audited import who
 from .call import Call, ResponseChannel
 from .client_buffers import BufferHolder
 from .codec.codes import kafka_error
@@ -38,6 +39,7 @@ UNCOUNTED_BYTES = 16 * 1024
 ERROR_CODE = slice(8, 10)
 """The position of the error in a response to ApiVersions, whose header never has tagged fields."""
 NO_ERROR_CODE = b"\0\0"
+NO_DETAILS: Mapping[str, str] = {}
 
 log = logging.getLogger("callboard.kafka")
 
@@ -222,6 +224,9 @@ class Authenticator:
         self._ends_ms = None if lifetime_ms is None else self._listener.monotonic_ms() + lifetime_ms
         self._answer_token(call, accepted.token, lifetime_ms or 0)
         self.state, self._exchange = State.COMPLETE, None
+        connection.services.audit.authenticated(
+            who(connection)._replace(principal=str(principal)), self._mechanism, NO_DETAILS
+        )
         if is_first:
             rest, self._frames = bytes(self._frames.received), SaslFrames()
             self._count_unread()
@@ -265,6 +270,7 @@ class Authenticator:
 
     def _log_failure(self, reason: str) -> None:
         connection = self._connection
+        connection.services.audit.refused(who(connection)._replace(principal=""), self._mechanism, reason)
         text = f"authentication failed: {reason}"
         if connection.services.over_limit.named.add(connection, text):
             log.info(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from functools import partial
 from pathlib import Path
@@ -249,3 +250,36 @@ async def test_nobody_is_authenticated_before_the_users_of_the_cluster_are_known
         client.write(plain_frame())
         with pytest.raises(Hangup):
             await client.receive_frame()
+
+
+# Audit ---------------------------------------------------------------------------------------------------------------
+
+
+@async_test
+async def test_audit_trail_says_who_came_who_failed_and_which_users_changed(tmp_path: Path) -> None:
+    async with running_sasl_node(tmp_path, audit="file") as harness:
+        client = await harness.connect()
+        await log_in(client, password="hunter2", mechanism="SCRAM-SHA-256")
+        client = await harness.connect()
+        await log_in(client, mechanism="SCRAM-SHA-512")
+        upsertion = {"name": "bob", "mechanism": 1, "iterations": 4096, "salt": b"0123456789", "salted_password": b"x"}
+        for values in ({"upsertions": [upsertion]}, {"deletions": [{"name": "bob", "mechanism": 1}]}):
+            await client.ask("alter_user_scram_credentials", 0, **{"deletions": [], "upsertions": [], **values})
+    lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    by_kind = {
+        kind: [line for line in lines if line["kind"] == kind] for kind in ("refused", "authenticated", "changed")
+    }
+    assert [(line["mechanism"], line["reason"]) for line in by_kind["refused"]] == [
+        ("SCRAM-SHA-256", "wrong password, or no such user")
+    ]
+    assert [(line["principal"], line["mechanism"]) for line in by_kind["authenticated"]] == [
+        ("User:alice", "SCRAM-SHA-512")
+    ]
+    assert [
+        (line["operation"], line["resource"], line.get("before"), line.get("after")) for line in by_kind["changed"]
+    ] == [
+        ("alter", "User:bob", None, {"SCRAM-SHA-256": 4096}),
+        ("delete", "User:bob", {"SCRAM-SHA-256": 4096}, None),
+    ]
+    assert {line["principal"] for line in by_kind["changed"]} == {"User:alice"}
+    assert "hunter2" not in str(lines)

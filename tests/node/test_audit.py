@@ -238,6 +238,7 @@ async def test_changes_are_refused_while_a_required_trail_cannot_be_written(tmp_
 def test_apis_of_changes_are_refused_without_a_required_trail() -> None:
     assert {api.name for api in APIS if api.key in CHANGES} == {
         "alter_client_quotas",
+        "alter_user_scram_credentials",
         "alter_configs",
         "create_acls",
         "create_partitions",

@@ -205,7 +205,7 @@ API_VERSIONS_KEY = 18
 WAITS_FOR_LOG = frozenset((8, 22, 25, 26, 28, 42, 47, 68))
 """APIs whose answer waits for a record, and for nothing else."""
 
-CHANGES = frozenset((19, 20, 21, 30, 31, 33, 37, 42, 44, 47, 49))
+CHANGES = frozenset((19, 20, 21, 30, 31, 33, 37, 42, 44, 47, 49, 51))
 """APIs that are refused while an audit trail is required and cannot be written."""
 
 

@@ -14,6 +14,7 @@ from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.steps import Steps, distinct, pieces
 from ...common.logs import get_logger
 from ...common.shared_bytes import SharedBytes
+from ...security import audit
 from ...security.credentials import (
     ITERATIONS_MAX,
     ITERATIONS_MIN,
@@ -22,7 +23,9 @@ from ...security.credentials import (
     Credential,
     credential_of,
 )
-from ...security.document import USERS, Section
+from ...security.document import EMPTY, USERS, Section
+from ...security.resources import ResourceType
+from ..audited import record_in_steps, resource_text
 from ..authorize import allows_everything, authorize
 from ..call import Call
 from ..checks import ALTER_SECURITY
@@ -61,6 +64,13 @@ class Change(NamedTuple):
     refusal: Refusal | None
 
 
+class Seen:
+    """The users before and after a change, for the audit trail."""
+
+    before: Section = EMPTY
+    after: Section = EMPTY
+
+
 Outcomes = dict[str, Refusal | None]
 """By user; None if it is changed."""
 
@@ -70,16 +80,19 @@ def handle(call: Call) -> Steps[None]:
     outcomes: Outcomes = dict.fromkeys((yield from distinct(change.user for change in changes)))
     denial = _denial(call)
     if denial is not None or not changes:
-        call.encode_and_respond(lambda: _encode(call, dict.fromkeys(outcomes, denial)))
+        call.encode_and_respond(lambda: _encode(call, dict.fromkeys(outcomes, denial), Seen()))
         return
 
+    seen = Seen()
+
     def change(users: Section) -> Section:
-        return _changed(users, changes, outcomes)
+        seen.before, seen.after = users, _changed(users, changes, outcomes)
+        return seen.after
 
     def done(failure: Exception | None) -> None:
         result: Outcomes = outcomes if failure is None else dict.fromkeys(outcomes, _as_refusal(failure))
         _log_changes(call, result)
-        call.encode_and_respond(lambda: _encode(call, result))
+        call.encode_and_respond(lambda: _encode(call, result, seen))
 
     call.services.security.change(USERS, change, done)
 
@@ -180,11 +193,25 @@ def _log_changes(call: Call, outcomes: Outcomes) -> None:
         log.warning("users were changed", users=shown, principal=str(call.principal), changed_by=author(call))
 
 
-def _encode(call: Call, outcomes: Outcomes) -> Steps[bytes | SharedBytes]:
+def _encode(call: Call, outcomes: Outcomes, seen: Seen) -> Steps[bytes | SharedBytes]:
+    yield from record_in_steps(call, _audited(outcomes, seen))
     response = call.make(
         "AlterUserScramCredentialsResponse", throttle_time=NO_THROTTLE, results=_results(call, outcomes)
     )
     return (yield from write_in_steps(response))
+
+
+def _audited(outcomes: Outcomes, seen: Seen) -> Iterator[audit.Change | None]:
+    """What has changed, without secrets."""
+    for user, refusal in outcomes.items():
+        resource = resource_text(ResourceType.USER, user)
+        before, after = (_iterations(users, user) for users in (seen.before, seen.after))
+        yield None if refusal else audit.Change("alter" if after else "delete", resource, before, after)
+
+
+def _iterations(users: Section, user: str) -> dict[str, int] | None:
+    """By mechanism; None if there is no such user."""
+    return {name: fields["iterations"] for name, fields in users[user].items()} if user in users else None
 
 
 def _results(call: Call, outcomes: Outcomes) -> Iterator[Any]:
