@@ -1,7 +1,7 @@
 """A task queue with workers, retries and progress, as in Celery, that quarantines a task that kills its worker.
 
     python examples/shard_queue.py                             # a short demonstration
-    callboard serve --listen 0.0.0.0:9092 --data state         # or: start a coordinator, then workers on any machine
+    callboard serve --listen 127.0.0.1:9092 --data state       # or: start a coordinator, then workers on any machine
     python examples/shard_queue.py work NAME HOST:9092 FOLDER
 
 In a usual queue any worker gets the next task, so two tasks of one customer may run at the same time, and a task that

@@ -104,9 +104,8 @@ ConfigOption = Annotated[
         metavar="FILE.toml",
         envvar="CALLBOARD_CONFIG",
         help="A file with the keys listen, advertised, listener_security_protocol_map, inter_broker_listener_name, "
-        "data, sync, metrics, metrics_lag, dynamic_settings, "
-        "unsafe_settings, ignore_saved_settings, file_mode, log_level, log_format, cluster, node_name, workers, "
-        "worker_ports, [topics], "
+        "data, sync, metrics, metrics_lag, dynamic_settings, unsafe_settings, ignore_saved_settings, insecure, "
+        "file_mode, log_level, log_format, cluster, node_name, workers, worker_ports, [topics], "
         "[settings]. Command-line options override it.",
     ),
 ]
@@ -130,6 +129,14 @@ UnsafeSettingsOption = Annotated[
     bool,
     typer.Option(
         "--unsafe-settings", help="Allow values that delete offsets early or keep the server busy, for tests."
+    ),
+]
+InsecureOption = Annotated[
+    bool,
+    typer.Option(
+        "--insecure",
+        help="Allow other machines to reach a listener that neither encrypts nor asks who its clients are, for trying"
+        " out.",
     ),
 ]
 IgnoreSavedSettingsOption = Annotated[

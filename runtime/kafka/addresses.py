@@ -8,18 +8,6 @@ def host_and_port(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def is_loopback(host: str) -> bool:
-    """Whether an address is in 127.0.0.0/8 (also mapped into IPv6), or is ::1."""
-    import ipaddress
-
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return False
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return (mapped or address).is_loopback
-
-
 def java_address(host: str) -> str:
     """Format an address as Java does, for DescribeGroups: "/127.0.0.1"; IPv6 as eight groups without "::"."""
     if ":" not in host:

@@ -11,7 +11,8 @@ from functools import partial
 from typing import Any, cast
 
 from ..engine.reply import Reply
-from .addresses import host_and_port, is_loopback, java_address
+from ..settings.address import is_loopback
+from .addresses import host_and_port, java_address
 from .api import Route
 from .authenticator import Authenticator, SessionRoutes
 from .call import Call, with_header

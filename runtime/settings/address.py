@@ -48,3 +48,15 @@ def parse_advertised(text: str) -> Address:
             f"bad advertised '{text}': expected a host that clients can reach, as in kafka.example.com:9092"
         )
     return address
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is in 127.0.0.0/8 (also mapped into IPv6), or is ::1."""
+    import ipaddress
+
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback

@@ -13,7 +13,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 from ..common.errors import StartError
-from .address import DEFAULT_LISTEN, Address, parse_address, parse_advertised
+from .address import DEFAULT_LISTEN, Address, is_loopback, parse_address, parse_advertised
 from .listener_settings import (
     TLS_WORDS,
     ListenerValues,
@@ -110,6 +110,21 @@ def _use_of(setting: str, listeners: Sequence[Listener]) -> tuple[str, str, bool
     if row is not None and row.name.startswith(TLS_WORDS):
         return "TLS", SSL, any(listener.has_tls for listener in listeners)
     return "SASL", SASL_SSL, any(listener.has_sasl for listener in listeners)
+
+
+def check_exposed(listeners: Sequence[Listener], insecure: bool) -> None:
+    """Raise StartError for a listener that other machines can reach, and that neither encrypts nor authenticates.
+
+    ``insecure``: there may be such listeners.
+    """
+    for listener in () if insecure else listeners:
+        host = listener.listen.host
+        if listener.protocol == PLAINTEXT and host != "localhost" and not is_loopback(host):
+            raise StartError(
+                f"other machines can reach the listener {listener.name} on {listener.listen}, and it neither encrypts"
+                " nor asks who its clients are: expected a listener with TLS (docs/security.md), an address like"
+                " 127.0.0.1, or --insecure to allow this"
+            )
 
 
 def parse_inter_broker_listener(name: str, listeners: Sequence[Listener]) -> str:

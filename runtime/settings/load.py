@@ -18,7 +18,7 @@ from .cluster import parse_cluster
 from .file_mode import parse_file_mode
 from .lag_groups import check_lag_groups
 from .listener_settings import split_settings
-from .listeners import Listener, parse_inter_broker_listener, parse_listeners, with_settings
+from .listeners import Listener, check_exposed, parse_inter_broker_listener, parse_listeners, with_settings
 from .table import (
     BY_NAME,
     DEFAULT_DATA,
@@ -77,6 +77,7 @@ KEYS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "dynamic_settings": TEXT,
     "unsafe_settings": BOOLEAN,
     "ignore_saved_settings": BOOLEAN,
+    "insecure": BOOLEAN,
     "file_mode": TEXT,
     "log_level": TEXT,
     "log_format": TEXT,
@@ -128,6 +129,7 @@ def load(
     dynamic_settings: str | None = None,
     unsafe_settings: bool = False,
     ignore_saved_settings: bool = False,
+    insecure: bool = True,
     file_mode: str | None = None,
     log_level: str | None = None,
     log_format: str | None = None,
@@ -141,7 +143,8 @@ def load(
     environment: Mapping[str, str] = os.environ,
 ) -> tuple[Settings, Options]:
     """The settings and options of ``serve``, checked. Options of the command line override those of the file, topics
-    and settings by name. ``environment``: variables, for secrets. Raises StartError for the first error.
+    and settings by name. ``environment``: variables, for secrets. ``insecure``: see ``check_exposed``; the file may
+    allow it, too. Raises StartError for the first error.
     """
     file = {} if config is None else read_file(config)
 
@@ -151,6 +154,7 @@ def load(
     given = split_settings(file.get("settings", {}), overrides)
     protocols = value("listener_security_protocol_map", listener_security_protocol_map, "")
     listeners = with_settings(given_listeners(file, listen, advertised, protocols), given.listeners, environment)
+    check_exposed(listeners, insecure or file.get("insecure", False))
     inter_broker_listener = value("inter_broker_listener_name", inter_broker_listener_name, "")
     options = Options(
         listeners=listeners,
@@ -160,9 +164,7 @@ def load(
         topics=tuple((file_topics(file.get("topics", {}), config) | option_topics(topics)).items()),
         metrics=optional(partial(parse_address, "metrics"), value("metrics", metrics)),
         metrics_lag=check_lag_groups(metrics_lag or file.get("metrics_lag", ())),
-        dynamic_settings=parse_choice(
-            "dynamic settings", value("dynamic_settings", dynamic_settings, "local"), DynamicPeers
-        ),
+        dynamic_settings=parse_dynamic_peers(value("dynamic_settings", dynamic_settings, "local")),
         unsafe_settings=unsafe_settings or file.get("unsafe_settings", False),
         ignore_saved_settings=ignore_saved_settings or file.get("ignore_saved_settings", False),
         given=setting_sources(given.table, given.overrides, config),
@@ -177,10 +179,15 @@ def load(
             len(listeners),
         ),
     )
-    settings = load_settings(given.table, given.overrides)
-    if not options.unsafe_settings:
+    return load_safe_settings(given.table, given.overrides, allows_unsafe=options.unsafe_settings), options
+
+
+def load_safe_settings(table: Mapping[str, object], overrides: Sequence[str], *, allows_unsafe: bool) -> Settings:
+    """Raises StartError, also for a value below its safe minimum unless that is allowed."""
+    settings = load_settings(table, overrides)
+    if not allows_unsafe:
         check_safe(settings)
-    return settings, options
+    return settings
 
 
 def parse_dynamic_peers(text: str) -> DynamicPeers:

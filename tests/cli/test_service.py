@@ -15,6 +15,7 @@ import pytest
 from command_walk import walk_commands
 from peers.waiting import wait_until
 from program_helpers import DEADLINE_S, PROGRAM, refusal, run, serving
+from tls_helpers import TlsFolder
 
 from callboard.runtime.cli import compact
 from callboard.runtime.cli.serve_command import main
@@ -158,15 +159,16 @@ def test_options_and_variables_of_the_docs_exist(capsys: pytest.CaptureFixture[s
 
 def test_container_file_of_the_docs_starts_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its variables and entry point. tests/project/test_packaging.py installs the package."""
-    settings = dict(
-        re.findall(r"(CALLBOARD_\w+)=(\S+)", re.findall(r"^ENV (.*)$", block("dockerfile"), re.MULTILINE)[0])
-    )
+    lines = "\n".join(re.findall(r"^ENV (.*)$", block("dockerfile"), re.MULTILINE))
+    settings = dict(re.findall(r"(CALLBOARD_\w+)=(\S+)", lines))
     assert json.loads(re.findall(r"^ENTRYPOINT (.*)$", block("dockerfile"), re.MULTILINE)[0]) == ["callboard", "serve"]
     assert settings["CALLBOARD_DATA"].startswith("/data/")
     settings |= {"CALLBOARD_DATA": str(tmp_path / "data"), "CALLBOARD_METRICS": "127.0.0.1:0"}
+    settings["CALLBOARD_SET"] = settings["CALLBOARD_SET"].replace("/run/secrets", str(TlsFolder(tmp_path).folder))
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
-    with serving(tmp_path, program=PROGRAM) as server:
+    protocol = settings["CALLBOARD_LISTEN"].partition("://")[0]
+    with serving(tmp_path, program=PROGRAM, listen=f"{protocol}://127.0.0.1:0") as server:
         wait_until(lambda: (tmp_path / "data" / "callboard.json").exists(), bool, "the data folder")
         assert server.end(signal.SIGTERM) == 0
 

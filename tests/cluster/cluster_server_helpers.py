@@ -43,6 +43,7 @@ class ClusterServer:
         cluster = ["--cluster", self._url, "--node-name", self.name] if self._url else []
         arguments = ["serve", *cluster, "--topic", f"{TOPIC}:1"]
         arguments += ["--listen", "{}:{}".format(*self.address), "--data", str(self._folder / self.name)]
+        arguments += [] if self.address[0] == "127.0.0.1" else ["--insecure"]
         arguments += ["--set", "group_initial_rebalance_delay_ms=0", *options]
         command = [*self.prefix, sys.executable, "-m", "callboard", *arguments]
         with (self._folder / f"{self.name}.log").open("a") as log:

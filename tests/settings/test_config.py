@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -294,6 +295,13 @@ def test_unsafe_setting_in_config_file_that_allows_them_is_accepted(tmp_path: Pa
         load(config=write_config(tmp_path, unsafe))
     settings, _ = load(config=write_config(tmp_path, "unsafe_settings = true\n" + unsafe))
     assert settings.offsets_retention_check_interval_ms == 1
+
+
+def test_configuration_file_may_allow_insecure_listeners(tmp_path: Path) -> None:
+    allowing = write_config(tmp_path, "insecure = true")
+    for config, is_allowed in ((None, False), (allowing, True)):
+        with nullcontext() if is_allowed else pytest.raises(StartError, match="other machines can reach the listener"):
+            load(["192.0.2.1:9092"], config=config, insecure=False)
 
 
 def test_command_line_overrides_config_file(tmp_path: Path) -> None:
