@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from aiokafka import AIOKafkaConsumer
 from tls_helpers import TlsFolder
 
 from .server import TEST_SETTINGS, ServerProcess
-from .waiting import DEADLINE_S
+from .waiting import DEADLINE_S, wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*_text is deprecated:DeprecationWarning")
 
@@ -25,8 +26,12 @@ OFFSET = 7
 
 
 class TlsServer(NamedTuple):
-    bootstrap: str
+    process: ServerProcess
     files: TlsFolder
+
+    @property
+    def bootstrap(self) -> str:
+        return self.process.bootstrap
 
 
 @contextmanager
@@ -34,7 +39,7 @@ def serving(folder: Path, client_auth: str) -> Iterator[TlsServer]:
     files = TlsFolder(folder)
     settings = {**TEST_SETTINGS, **files.settings(ssl_client_auth=client_auth)}
     with ServerProcess(folder, settings=settings, options=("--topic", f"{TOPIC}:1"), listener="SSL") as server:
-        yield TlsServer(server.bootstrap, files)
+        yield TlsServer(server, files)
 
 
 @pytest.fixture(scope="module")
@@ -136,3 +141,12 @@ def test_client_commits_over_tls(one_sided: TlsServer, client: str) -> None:
 def test_client_commits_over_mutual_tls(mutual: TlsServer, client: str) -> None:
     commit: Commit = CLIENTS[client]
     assert commit(mutual, client, mutual.files.client(client)) == OFFSET
+
+
+def test_sighup_reads_the_certificates_again(one_sided: TlsServer) -> None:
+    """Also if the files have not changed."""
+    before = one_sided.process.log_size()
+    one_sided.process.send(signal.SIGHUP)
+    expected = "new TLS certificates are used for new connections"
+    wait_until(lambda: one_sided.process.log_since(before), lambda log: expected in log, expected)
+    assert commit_with_confluent(one_sided, "after SIGHUP", None) == OFFSET
