@@ -57,7 +57,7 @@ class ClusterConnector:
     async def _open_over_tcp(self, owner: GroupOwner, client_id: str) -> Channel:
         try:
             async with asyncio.timeout(self._owners.timeout_s()):
-                return TcpChannel(await connect_to(owner.address, client_id))
+                return TcpChannel(await connect_to(owner.address, client_id, self._owners.security))
         except TimeoutError as error:
             raise ChannelLost(f"{owner.address} does not answer") from error
 
@@ -112,7 +112,7 @@ class ClusterConnector:
             connection.close()
 
     async def _connect_to_any(self) -> Connection:
-        return await connect_to_any(self._owners.addresses(), CLIENT_ID)
+        return await connect_to_any(self._owners.addresses(), CLIENT_ID, self._owners.security)
 
 
 class LeasedChannel:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+from ..client.security import load_security
 from ..cluster.engines import open_store
 from ..cluster.register_follower import RegisterFollower
 from ..cluster.session_environment import SessionEnvironment
@@ -28,13 +29,13 @@ log = get_logger("callboard.cluster")
 class ClusterPart:
     """``local``: reaches the node of this process; None for an observer. ``refusal``: why the cluster cannot be used.
 
-    It outlives the node, which a restart replaces.
+    It outlives the node, which a restart replaces. The environment variables of clients say how it connects to nodes.
     """
 
     def __init__(self, local: LocalConnector | None) -> None:
         self.refusal = ""
         self._local = local
-        self._owners = GroupOwners()
+        self._owners = GroupOwners(security=load_security())
         self._news = asyncio.Event()
         self.connector = ClusterConnector(self._owners, local)
         self.requests = ClusterRequests(self._owners, self._set_settings)

@@ -194,7 +194,7 @@ class ClusterRequests:
             connection = self._connections.get(address)
             if connection is not None and not connection.is_lost:
                 return connection
-        connection = await connect_to_any(addresses, CLIENT_ID)
+        connection = await connect_to_any(addresses, CLIENT_ID, self._owners.security)
         return self._keep(connection)
 
     async def _ask(self, address: Address, api: str, values: Mapping[str, Any]) -> Any:
@@ -203,7 +203,7 @@ class ClusterRequests:
         try:
             async with asyncio.timeout(self._owners.timeout_s()):
                 if connection is None or connection.is_lost:
-                    connection = self._keep(await connect_to(address, CLIENT_ID))
+                    connection = self._keep(await connect_to(address, CLIENT_ID, self._owners.security))
                 return await connection.ask(api, values)
         except TimeoutError as error:
             if connection is not None:

@@ -7,9 +7,9 @@ from typing import NamedTuple, Protocol
 
 from ...actors.javahash import offsets_partition
 from ..client.connection import ChannelLost
+from ..client.security import NO_SECURITY, ClientSecurity
 from ..cluster.register import NodeEntry, Register
 from ..settings.address import Address
-from ..settings.listeners import PLAINTEXT
 
 TIMEOUT_TTLS = 2
 """After so long without an answer the other node is frozen or cut off, and its partitions move."""
@@ -37,10 +37,11 @@ class GroupOwner(NamedTuple):
 
 
 class GroupOwners:
-    """``source``: None while this process takes no part in the cluster."""
+    """``source``: None while this process takes no part in the cluster. ``security``: of connections to the nodes."""
 
-    def __init__(self, source: RegisterSource | None = None) -> None:
+    def __init__(self, source: RegisterSource | None = None, security: ClientSecurity = NO_SECURITY) -> None:
         self.source = source
+        self.security = security
 
     def register(self) -> Register:
         """Raises ChannelLost before there is one."""
@@ -56,7 +57,7 @@ class GroupOwners:
         node = register.nodes.get(session)
         if node is None:
             raise ChannelLost(f"no node of the cluster owns the group {group_id!r} now")
-        return GroupOwner(session, address_of(node))
+        return GroupOwner(session, self._address_of(node))
 
     def is_own(self, owner: GroupOwner) -> bool:
         return owner.session == self._own_session
@@ -72,16 +73,15 @@ class GroupOwners:
     def addresses(self) -> list[Address]:
         """Of all nodes, this one first. A node that has just restarted may have two sessions; the newer comes later."""
         register = self.register()
-        by_name = {node.name: address_of(node) for node in register.nodes.values()}
+        by_name = {node.name: self._address_of(node) for node in register.nodes.values()}
         own = register.nodes.get(self._own_session)
-        return list(dict.fromkeys([*([address_of(own)] if own is not None else []), *by_name.values()]))
+        return list(dict.fromkeys([*([self._address_of(own)] if own is not None else []), *by_name.values()]))
 
     def timeout_s(self) -> float:
         """How long to wait for another node."""
         return TIMEOUT_TTLS * self.register().session_timeout_ms / 1000
 
-
-def address_of(node: NodeEntry) -> Address:
-    """Where other processes reach a node: by the listener without a name of its own, if there is one."""
-    endpoints = node.endpoints
-    return Address(*(endpoints.get(PLAINTEXT) or next(iter(endpoints.values()))))
+    def _address_of(self, node: NodeEntry) -> Address:
+        """Where this process reaches a node: by the listener with the name of its protocol, else by the first one."""
+        endpoints = node.endpoints
+        return Address(*(endpoints.get(self.security.settings.protocol) or next(iter(endpoints.values()))))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 from harness import DEADLINE_S, async_test, running_node
@@ -13,6 +15,12 @@ import callboard
 from callboard.runtime.client.cluster import Cluster
 from callboard.runtime.client.errors import ClientError
 from callboard.runtime.client.security import command_security, load_security
+from callboard.runtime.cluster.register import Endpoint, NodeEntry, Register
+from callboard.runtime.embed.cluster_members import ClusterConnector
+from callboard.runtime.embed.cluster_requests import ClusterRequests
+from callboard.runtime.embed.group_owners import GroupOwners
+from callboard.runtime.log.partition_counts import PartitionCounts
+from callboard.runtime.member.tcp import TcpChannel
 from callboard.runtime.settings.address import Address
 
 
@@ -85,6 +93,39 @@ async def test_client_with_tls_is_refused_by_a_listener_without(files: TlsFolder
     async with running_node(files.folder / "data") as harness:
         with pytest.raises(ClientError, match="cannot reach"):
             await asked(harness.port, client_values(files))
+
+
+class OneNode:
+    """The register of a cluster with one node, which owns everything."""
+
+    own_session = ""
+
+    def __init__(self, port: int) -> None:
+        endpoints = {"PLAINTEXT": Endpoint("127.0.0.1", 1), "SSL": Endpoint("127.0.0.1", port)}
+        counts = PartitionCounts(4, 1)
+        self.on_register_changed: Callable[[], None] = lambda: None
+        node, owners = NodeEntry("n1", 1, endpoints), ("s1",) * 5
+        self.register = Register(1, "t", "c", counts, {"s1": node}, owners, (1,) * 5, {"n1": 1}, 1500)
+
+    def has_lease(self) -> bool:
+        return False
+
+
+@async_test
+async def test_embedded_coordinators_of_a_cluster_reach_its_nodes_by_tls(files: TlsFolder) -> None:
+    """Members, and admin methods, by the listener with the name of the protocol."""
+    options = {"listeners": (files.listener(ssl_client_auth="required"),)}
+    async with running_node(files.folder / "data", options) as harness:
+        security = load_security(client_values(files, "web"), {})
+        owners = GroupOwners(OneNode(harness.port), security)
+        requests = ClusterRequests(owners, AsyncMock())
+        assert [topic.name for topic in await requests.topics() if not topic.is_internal] == ["t", "u"]
+        requests.close()
+        connector = ClusterConnector(owners, None)
+        assert await connector.partitions(["t"]) == {"t": 3}
+        channel = await connector._open_to_owner("me", "g")
+        assert isinstance(channel, TcpChannel)
+        channel.close()
 
 
 def test_changed_files_are_used_for_the_next_connection(files: TlsFolder) -> None:
