@@ -89,6 +89,9 @@ class ResponseChannel(Protocol):
     def pause_until(self, room: Reply) -> None:
         """Stop reading requests until ``room`` is settled."""
 
+    def mute(self, delay_ms: int) -> None:
+        """Read and handle no requests for a time, because the client is above a quota."""
+
     def close(self) -> None: ...
 
 
@@ -309,6 +312,10 @@ class EncodingJob:
     def __init__(self, call: Call, steps: Steps[bytes | SharedBytes]) -> None:
         self._call = call
         self.steps = steps
+
+    @property
+    def connection(self) -> ResponseChannel:
+        return self._call.connection
 
     @property
     def is_wanted(self) -> bool:

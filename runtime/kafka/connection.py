@@ -28,11 +28,11 @@ from .principal import ANONYMOUS, USER, Principal
 from .rejection import report_rejection
 from .request_decoding import decode_client_id, decode_request, open_route
 from .request_names import UNKNOWN, schema_name
+from .throttling import mute
 from .time_budget import TINY_BYTES
 from .transport import Transport
+from .unread_bytes import count_unread
 
-UNCOUNTED_BYTES = 16 * 1024
-"""Incomplete and queued requests of one connection that are not worth counting."""
 ONLY_BEHIND = {Hold.BEHIND}
 
 
@@ -59,6 +59,7 @@ class Connection(asyncio.Protocol):
         self._routes: RouteSource = pool.server.routes.loaded
         self._raw_client_id = b""
         self._holds = Holds(self._update_reading)
+        self.meter = pool.meter
         self._idle_checks = 0  # since bytes arrived or were sent, or a request was unanswered
 
     @property
@@ -144,11 +145,13 @@ class Connection(asyncio.Protocol):
         self.output.clear()
         self.services.buffers.unsent.set(self, 0)
         self.splitter.drop_partial()
-        self._count_unread()
+        count_unread(self)
         self._advance(Event.LOST)
 
     def data_received(self, data: bytes) -> None:
         """Handle the requests that may be handled now. If the time of this iteration is spent, only tiny ones are."""
+        if self.meter is not None and self.meter.measures(self, Connection.data_received, data):
+            return
         splitter = self.splitter
         if len(data) > TINY_BYTES or splitter.partial_bytes or splitter.rest:
             self._receive_in_time(data)
@@ -173,7 +176,7 @@ class Connection(asyncio.Protocol):
             self._holds.add(Hold.BEHIND)
         else:
             self._pool.schedule_turn(self)
-        self._count_unread()
+        count_unread(self)
 
     def _receive(self, data: bytes) -> None:
         """Handle the requests that may be handled now, and queue the others.
@@ -205,26 +208,20 @@ class Connection(asyncio.Protocol):
             if splitter.rest:
                 self._holds.add(Hold.BEHIND)
             if splitter.partial_bytes or splitter.rest or requests.queue or requests.counted_bytes:
-                self._count_unread()
+                count_unread(self)
         except BadRequest as error:
             if requests.queue and not requests.calls:
                 self._handle_queued()  # an earlier request waits only for its iteration
             if self.phase.takes_requests:  # otherwise that one was bad too
                 self.reject(error, drops_queued=False)
 
-    def _count_unread(self) -> None:
-        """Report the bytes of requests that are not handled, unless they are few."""
-        requests, splitter = self.requests, self.splitter
-        size_bytes = splitter.partial_bytes + len(splitter.rest) + requests.queued_bytes
-        if requests.counted_bytes or size_bytes > UNCOUNTED_BYTES:
-            requests.counted_bytes = size_bytes if size_bytes > UNCOUNTED_BYTES else 0
-            self.services.buffers.unread.set(self, requests.counted_bytes)
-
     def take_turn(self) -> int:
         """Handle the next requests. Returns how many there may have been, for the budget of the iteration.
 
         Queued requests come first, then the received bytes that are not split yet.
         """
+        if self.meter is not None and self.meter.measures(self, Connection.take_turn):
+            return 2 * FRAMES_PER_TURN
         queued = min(len(self.requests.queue), FRAMES_PER_TURN)
         self.send_responses(has_turn=True)
         if not self.splitter.rest:
@@ -332,7 +329,7 @@ class Connection(asyncio.Protocol):
                 if self.requests.queue:
                     self._pool.schedule_turn(self)
             if self.requests.counted_bytes:
-                self._count_unread()
+                count_unread(self)
         except BadRequest as error:
             self.reject(error)
 
@@ -352,6 +349,8 @@ class Connection(asyncio.Protocol):
         output = self.output
         output.is_scheduled = False
         payloads = self.requests.take_answered()
+        if self.meter is not None and payloads:
+            self.meter.throttle(self, payloads)
         if payloads and self.phase.is_open:
             data = payloads[0] if len(payloads) == 1 else b"".join(payloads)
             if len(data) <= WRITE_BYTES and not output.waiting_bytes:
@@ -397,6 +396,10 @@ class Connection(asyncio.Protocol):
         """Stop reading requests until ``room`` is settled."""
         self._holds.add(Hold.GROUP_FULL)
         room.on_done(lambda _room: self._holds.remove(Hold.GROUP_FULL))
+
+    def mute(self, delay_ms: int) -> None:
+        """Read and handle no requests for a time, because the client is above a quota (KIP-219)."""
+        mute(self, self._holds, delay_ms)
 
     def hold_while_authenticating(self, *, is_waiting: bool) -> None:
         """Read the socket, unless the authenticator waits."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Protocol
 
 from ..settings.listeners import PLAINTEXT
@@ -13,10 +14,17 @@ from .connection_ports import Server
 from .connection_turns import ConnectionTurns
 from .idle import IdleConnectionCloser, Schedule
 from .over_limit import CONNECTIONS
+from .request_meter import RequestMeter
+from .throttling import reset
 from .time_budget import TimeBudget
 
 NEW_CONNECTION = "a new connection"
 """What is refused, in the log."""
+
+TOO_OFTEN = "its address connects more often than its quota connection_creation_rate allows"
+
+LEFT_ALONE_MAX = 100
+"""Connections of addresses that connect too often. Further ones are closed at once, so that they take no places."""
 
 log = logging.getLogger("callboard.kafka")
 
@@ -45,6 +53,8 @@ class ConnectionPool:
     ) -> None:
         self.server = server
         self._connections: set[Connection] = set()
+        self.meter: RequestMeter | None = None
+        self._left_alone = 0
         self._limit = limit
         self._addresses = AddressLimits(server.settings)
         self._idle_closer = IdleConnectionCloser(self._connections, max_idle_ms, later)
@@ -70,6 +80,9 @@ class ConnectionPool:
         if self._limit.is_reached(len(self._connections), connection.peer):
             self.server.over_limit.count(CONNECTIONS)
             return False
+        throttle_ms = self.server.quotas.connection_throttle_ms(connection.client_host.removeprefix("/"))
+        if throttle_ms and not self._leave_alone(connection, throttle_ms):
+            return False
         limit = self._addresses.add(connection.client_host)
         if limit is not None:
             reason = f"its address has {limit} connections; this one is closed"
@@ -77,6 +90,23 @@ class ConnectionPool:
             return False
         self._connections.add(connection)
         return True
+
+    def _leave_alone(self, connection: Connection, delay_ms: int) -> bool:
+        """Leave the connection of an address that connects too often alone, then reset it, as Kafka does.
+
+        False if there are too many such connections.
+        """
+        self.server.over_limit.name_refused(connection, NEW_CONNECTION, TOO_OFTEN)
+        if self._left_alone >= LEFT_ALONE_MAX:
+            return False
+        self._left_alone += 1
+        connection.mute(2 * delay_ms)  # it ends before
+        self.server.later(delay_ms, partial(self._reset, connection))
+        return True
+
+    def _reset(self, connection: Connection) -> None:
+        self._left_alone -= 1
+        reset(connection.transport)
 
     def lost(self, connection: Connection) -> None:
         """The socket of a connection is gone. Its requests may still be handled."""
@@ -117,7 +147,8 @@ class ConnectionPool:
         unsent, self._unsent = self._unsent, []
         for connection in unsent:
             try:
-                connection.send_responses()
+                if self.meter is None or not self.meter.measures(connection, Connection.send_responses):
+                    connection.send_responses()
             except Exception:  # the other connections must be served
                 log.exception("a connection is closed after an error")
                 connection.close()
@@ -133,7 +164,7 @@ class ConnectionPool:
 
     def stop_reading(self) -> None:
         """Read no more requests. Responses are still sent."""
-        for connection in self._connections:
+        for connection in tuple(self._connections):
             connection.stop_reading()
 
     def close(self) -> None:

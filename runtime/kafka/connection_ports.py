@@ -6,6 +6,7 @@ from typing import Protocol, TypeVar
 
 from .api import Route, Routes
 from .interceptor import Interceptor
+from .request_meter import RequestMeter
 from .sasl_listener import SaslListener
 from .services import Services
 from .time_budget import TimeBudget
@@ -46,6 +47,10 @@ class Pool(Protocol[C_contra]):
 
     @property
     def budget(self) -> TimeBudget: ...
+
+    @property
+    def meter(self) -> RequestMeter | None:
+        """Measures requests while there is a quota for them."""
 
     def add(self, connection: C_contra) -> bool:
         """Add an open connection. False if there are too many."""

@@ -50,25 +50,25 @@ class HandlingJob:
     If the client is gone, a request that only reads is given up. One that changes something is handled, as in Kafka.
     """
 
-    __slots__ = ("_call", "_connection", "_route", "steps")
+    __slots__ = ("_call", "_route", "connection", "steps")
 
     def __init__(self, connection: RequestSource, route: Route, call: Call, steps: Steps[None]) -> None:
-        self._connection = connection
+        self.connection = connection
         self._route = route
         self._call = call
         self.steps = steps
 
     @property
     def is_wanted(self) -> bool:
-        return self._connection.is_open or not self._route.reads_only
+        return self.connection.is_open or not self._route.reads_only
 
     def finish(self, result: None) -> None:
         """The handler has answered, or has sent the message that will be answered."""
 
     def fail(self, error: Exception) -> None:
         if self._call.payload is None:
-            self._connection.requests.remove_call(self._call)
-        self._connection.reject(as_bad_request(error, self._route))
+            self.connection.requests.remove_call(self._call)
+        self.connection.reject(as_bad_request(error, self._route))
 
     def drop(self) -> None:
         self._call.respond_with_nothing()

@@ -13,6 +13,7 @@ class Hold(Enum):
     BEHIND = auto()  # received requests wait for the next turn of the connection
     GROUP_FULL = auto()  # the mailbox of a group has too many messages
     PEER_SLOW = auto()  # the client does not read its responses
+    THROTTLED = auto()  # the client is above a quota
     STOPPING = auto()  # the server stops
     AUTHENTICATING = auto()  # a token of the client is being checked, or its failure is answered after a delay
 

@@ -51,13 +51,14 @@ class PendingRequests:
 
     __slots__ = (
         *("_open_sizes", "answered_at_once", "answered_last", "calls", "counted_bytes", "has_exclusive_call"),
-        *("open_bytes", "queue", "queued_bytes"),
+        *("mutes", "open_bytes", "queue", "queued_bytes"),
     )
 
     def __init__(self) -> None:
         self.answered_at_once: list[bytes | SharedBytes] = []  # responses, sent before those of ``calls``
         self.calls: deque[Call] = deque()  # unanswered, or answered after an unanswered one
-        self.has_exclusive_call = False  # the last of ``calls`` does not overlap with a later one
+        self.has_exclusive_call = False  # the last of ``calls`` does not overlap with a later one, or ``mutes``
+        self.mutes = 0  # while above 0 no request is handled
         self.queue: deque[QueuedRequest] = deque()
         self.queued_bytes = 0
         self.counted_bytes = 0
@@ -75,7 +76,7 @@ class PendingRequests:
         """Remove a request that could not be handled."""
         self.calls.remove(call)
         self.open_bytes -= self._open_sizes.pop(call, 0)
-        self.has_exclusive_call = False
+        self.has_exclusive_call = self.mutes > 0
 
     def take_answered(self) -> list[Any]:
         """Remove the requests that are answered, up to the first unanswered one. Returns their responses.
@@ -92,9 +93,21 @@ class PendingRequests:
             self.answered_last = call.schema
             if self.open_bytes:
                 self.open_bytes -= self._open_sizes.pop(call, 0)
-        if not calls:
+        if not calls and not self.mutes:
             self.has_exclusive_call = False
         return payloads
+
+    def mute(self) -> None:
+        """Queue all further requests, until ``unmute`` is called as often."""
+        self.mutes += 1
+        self.has_exclusive_call = True
+
+    def unmute(self) -> bool:
+        """Returns whether requests may be handled again."""
+        self.mutes -= 1
+        if not self.mutes and not self.calls:
+            self.has_exclusive_call = False
+        return not self.mutes
 
     def add_queued(self, request: QueuedRequest) -> None:
         self.queue.append(request)

@@ -25,6 +25,7 @@ from ..topics.admin import TopicAdmin
 from ..topics.topic import Topic
 from .authorizer import Authorizer
 from .client_buffers import ClientBuffers
+from .client_quotas import ClientQuotas
 from .cluster_view import ClusterView
 from .over_limit import OverLimitReports
 from .peer_gate import PeerGate
@@ -183,6 +184,9 @@ class Services(Protocol):
 
     @property
     def producer_ids(self) -> ProducerIdSource: ...
+
+    @property
+    def quotas(self) -> ClientQuotas: ...
 
     @property
     def is_loading(self) -> bool:

@@ -45,6 +45,13 @@ class Job(Protocol):
         """The work was given up."""
 
 
+class SliceMeter(Protocol):
+    """Measures the work for requests."""
+
+    def add_slice(self, connection: Any, spent_ns: int) -> None:
+        """A slice of work for a request has taken so long. ``connection``: None for other work."""
+
+
 class Slices:
     """Runs jobs.
 
@@ -67,6 +74,7 @@ class Slices:
         self._new: deque[Job] = deque()
         self._active: deque[Job] = deque()
         self._waiting: deque[Job] = deque()
+        self.meter: SliceMeter | None = None
         self.shared = SharedSteps()
         self.batches = BatchGate(jobs_max)
         self._is_turn_of_new = True
@@ -152,6 +160,14 @@ class Slices:
             _give_up(job)
             self.run_later(held)
             return True
+        if self.meter is None:
+            return self._run(job, deadline_ns)
+        begin_ns = self._clock_ns()
+        has_ended = self._run(job, deadline_ns)
+        self.meter.add_slice(getattr(job, "connection", None), self._clock_ns() - begin_ns)
+        return has_ended
+
+    def _run(self, job: Job, deadline_ns: int) -> bool:
         try:
             run_slice(job.steps, self._clock_ns, deadline_ns)
         except StopIteration as end:

@@ -22,13 +22,16 @@ from ..disk.disk import Disk
 from ..engine.system import System
 from ..kafka.api import APIS, NODE_APIS, Routes
 from ..kafka.client_buffers import ClientBuffers
+from ..kafka.client_quotas import ClientQuotas
 from ..kafka.cluster_view import ClusterView, SingleNode
 from ..kafka.connection_pool import ConnectionPool
 from ..kafka.connection_turns import ConnectionTurns
 from ..kafka.over_limit import OverLimitReports
+from ..kafka.request_meter import RequestMeter
 from ..kafka.response_queue import ResponseQueue
 from ..kafka.slices import Slices
 from ..kafka.time_budget import TimeBudget
+from ..security.document import QUOTAS
 from ..settings.admin import GroupConfigAdmin, SettingsAdmin
 from ..settings.dynamic import DynamicSettings
 from ..topics.admin import Admins, TopicAdmin
@@ -104,6 +107,7 @@ class Node:
             loop.call_soon,
             turns,
         )
+        RequestMeter(services.quotas, self.connections, services.slices, environment.work_clocks.slice_ns)
         self.local = LocalRequests(actors, services, actors.system.dispatcher)
         self._cleaner = _make_cleaner(environment, data, services.settings)
         self._descriptors = descriptors
@@ -332,6 +336,7 @@ def _make_services(
     return NodeServices(
         cluster=_cluster_view(options, data, environment, listening_sockets),
         buffers=ClientBuffers(lambda: data.configs.settings, OverLimitReports()),
+        quotas=_quotas(data, environment),
         clock=environment.clock,
         settings=data.configs.settings,
         options=options,
@@ -348,6 +353,13 @@ def _make_services(
         sasl=SaslListeners(options.listeners, data.security, environment),
         interceptor=interceptor,
     )
+
+
+def _quotas(data: NodeData, environment: Environment) -> ClientQuotas:
+    quotas = ClientQuotas(environment.clock)
+    quotas.use(data.security.get(QUOTAS))
+    data.security.on_change(QUOTAS, quotas.use)
+    return quotas
 
 
 def _routes(options: Options, data: NodeData, environment: Environment) -> Routes:

@@ -15,6 +15,7 @@ from ...actors.transactions.table import TransactionTable
 from ..kafka.api import Routes
 from ..kafka.authorizer import Authorizer
 from ..kafka.client_buffers import ClientBuffers
+from ..kafka.client_quotas import ClientQuotas
 from ..kafka.cluster_view import ClusterView
 from ..kafka.interceptor import Interceptor
 from ..kafka.over_limit import OverLimitReports
@@ -52,6 +53,7 @@ class NodeServices:
 
     cluster: ClusterView
     buffers: ClientBuffers
+    quotas: ClientQuotas
     clock: Clock
     settings: Settings
     options: Options

@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from authorizers import DenyingAuthorizer, Rule
+from client_quota_helpers import ANONYMOUS, CLIENT_ID, IP, USER, alter, alteration
 from harness import Client, async_test, running_node
 from peers.wire import Plain
 
 from callboard.runtime.security.resources import Operation, ResourceType
 
-USER, CLIENT_ID, IP = "user", "client-id", "ip"
 EXACT, DEFAULT, ANY = 0, 1, 2
-ANONYMOUS: Mapping[str, str | None] = {USER: "ANONYMOUS"}
-
-
-def alteration(entity: Mapping[str, str | None], **values: float | None) -> Plain:
-    names: Plain = [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()]
-    operations: Plain = [
-        {"key": key, "value": 0.0 if value is None else float(value), "remove": value is None}
-        for key, value in values.items()
-    ]
-    return {"entity": names, "ops": operations}
-
-
-async def alter(client: Client, *entries: Plain, validate_only: bool = False) -> list[tuple[str, str | None]]:
-    answer: Any = await client.ask("alter_client_quotas", entries=list(entries), validate_only=validate_only)
-    return [(entry["error_code"], entry["error_message"]) for entry in answer["entries"]]
 
 
 async def describe(client: Client, *components: tuple[str, int, str | None], strict: bool = False) -> Any:

@@ -9,6 +9,8 @@ from doc_pages import DOCS, dead_links
 from callboard.actors.group.members import SIZE_MAX
 from callboard.runtime.kafka.api.fetch import MAX_BYTES
 from callboard.runtime.kafka.batch_gate import ITEMS_WAITING_MAX
+from callboard.runtime.kafka.client_quotas import COUNTERS_MAX
+from callboard.runtime.kafka.connection_pool import LEFT_ALONE_MAX
 from callboard.runtime.kafka.over_limit import CLIENTS_MAX, CONNECTIONS, LIMITS
 from callboard.runtime.kafka.pending_requests import (
     MAX_BYTES_OPEN,
@@ -18,6 +20,7 @@ from callboard.runtime.kafka.pending_requests import (
 )
 from callboard.runtime.kafka.time_budget import BUDGET_NS, TINY_BYTES
 from callboard.runtime.node.connection_limit import HTTP_CONNECTIONS_MAX, RESERVE
+from callboard.runtime.security.quotas import ENTITIES_MAX
 from callboard.runtime.settings.table import BY_NAME, PARTITIONS_MAX, format_value
 from callboard.runtime.topics.producers import PRODUCERS_MAX
 
@@ -39,6 +42,9 @@ CONSTANTS = {
     "PARTITIONS_MAX": PARTITIONS_MAX,
     "PRODUCERS_MAX": PRODUCERS_MAX,
     "CLIENTS_MAX": CLIENTS_MAX,
+    "ENTITIES_MAX": ENTITIES_MAX,
+    "COUNTERS_MAX": COUNTERS_MAX,
+    "LEFT_ALONE_MAX": LEFT_ALONE_MAX,
 }
 
 REFUSING_NOBODY = {

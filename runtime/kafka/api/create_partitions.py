@@ -13,8 +13,9 @@ from ..audited import recorded
 from ..authorize import Verdicts, authorize_in_steps
 from ..call import Call
 from ..checks import ALTER_TOPIC
-from ..codec.codes import NO_THROTTLE, kafka_error
+from ..codec.codes import kafka_error
 from ..codec.step_writer import write_in_steps
+from ..mutation_quota import charge, mutation_quota, throttle
 from ..refusals import report_refusals
 
 
@@ -49,7 +50,7 @@ def encode(
 ) -> Steps[bytes | SharedBytes]:
     yield from report_refusals(call, outcomes.values())
     results = (result(call, name, outcomes[name]) for name in names)
-    response = call.make("CreatePartitionsResponse", throttle_time=NO_THROTTLE, results=results)
+    response = call.make("CreatePartitionsResponse", throttle_time=throttle(call), results=results)
     return (yield from write_in_steps(response))
 
 
@@ -88,6 +89,7 @@ def grow(call: Call, request: Any, done: Callable[[CoordinatorError | None], Non
             request.assignments, request.count - count, call.services.cluster.leader(topic.name, 0).node_id
         )
     call.services.topic_admin.check_growable(topic, request.count)
+    charge(mutation_quota(call), request.count - count)
     if call.request.validate_only:
         done(None)
     else:

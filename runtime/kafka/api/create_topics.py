@@ -24,8 +24,9 @@ from ..audited_topics import creation
 from ..authorize import Verdicts, authorize_in_steps
 from ..call import Call
 from ..checks import CREATE_TOPIC, DESCRIBE_NEW_TOPIC_CONFIGS
-from ..codec.codes import NO_THROTTLE, kafka_error
+from ..codec.codes import kafka_error
 from ..codec.step_writer import write_in_steps
+from ..mutation_quota import charge, mutation_quota, throttle
 from ..refusals import report_refusals
 from .describe_configs import Config, topic_config
 
@@ -62,7 +63,7 @@ def finish(call: Call, outcomes: dict[str, CreateOutcome], created: Sequence[Top
 def encode(call: Call, outcomes: dict[str, CreateOutcome]) -> Steps[bytes | SharedBytes]:
     yield from report_refusals(call, outcomes.values())
     yield from record_in_steps(call, map(creation, outcomes.values()))
-    response = call.make("CreateTopicsResponse", throttle_time=NO_THROTTLE, topics=answers(call, outcomes))
+    response = call.make("CreateTopicsResponse", throttle_time=throttle(call), topics=answers(call, outcomes))
     return (yield from write_in_steps(response))
 
 
@@ -94,13 +95,15 @@ def check_all(
         total += sum(max(partitions_of(topic, default), 0) for topic in topics)
         yield
     outcomes: dict[str, CreateOutcome] = {}
-    already_requested = 0
+    already_requested, quota = 0, mutation_quota(call)
     for number, name in enumerate(list(requests), 1):
         topic = requests.pop(name)
         try:
             check_total(total)
             check_request(name, occurrences.pop(name), verdicts)
-            outcomes[name] = new_topic = check(call, topic, partitions_of(topic, default), already_requested)
+            new_topic = check(call, topic, partitions_of(topic, default), already_requested)
+            charge(quota, new_topic.partitions)
+            outcomes[name] = new_topic
             to_create.append(new_topic)
             already_requested += partitions_of(topic, default)
         except CoordinatorError as refusal:
@@ -218,7 +221,7 @@ def answer(
         name=name,
         topic_id=outcome.topic_id if isinstance(outcome, Topic) else None,
         error_code=kafka_error(refusal.code if refusal else ErrorCode.NONE),
-        error_message=str(refusal) if refusal else None,
+        error_message=(str(refusal) or None) if refusal else None,
         num_partitions=partitions,
         replication_factor=-1 if refusal else REPLICAS,
         configs=() if refusal else settings,

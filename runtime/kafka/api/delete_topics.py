@@ -20,8 +20,9 @@ from ..audited_topics import deletion
 from ..authorize import Verdicts, authorize_in_steps
 from ..call import Call, release_later
 from ..checks import DELETE_TOPIC, DESCRIBE_TO_DELETE
-from ..codec.codes import NO_THROTTLE, kafka_error
+from ..codec.codes import kafka_error
 from ..codec.step_writer import write_in_steps
+from ..mutation_quota import charge, mutation_quota, throttle
 
 CHECKS_PER_STEP = 16  # each takes about 5 us
 
@@ -64,7 +65,9 @@ def encode(call: Call, outcomes: list[DeleteOutcome], final: Iterable[DeleteOutc
         deleted = (outcome.topic for outcome in final if outcome.refusal is None)
         yield from record_in_steps(call, (None if topic is None else deletion(topic) for topic in deleted))
     responses = (answer(call, outcome) for outcome in final)
-    body = yield from write_in_steps(call.make("DeleteTopicsResponse", throttle_time=NO_THROTTLE, responses=responses))
+    body = yield from write_in_steps(
+        call.make("DeleteTopicsResponse", throttle_time=throttle(call), responses=responses)
+    )
     release_later(call, outcomes)
     return body
 
@@ -96,6 +99,7 @@ def check(call: Call, access: Access, name: str | None, topic_id: UUID | None, c
             return denied
         topic = find(call, name, topic_id)
         call.services.topic_admin.check_deletable(topic)
+        charge(mutation_quota(call), len(topic.partitions))
         return DeleteOutcome(topic.name, topic.topic_id, topic)
     except CoordinatorError as refusal:
         return DeleteOutcome(name, topic_id, refusal=refusal.with_traceback(None))
@@ -170,5 +174,5 @@ def answer(call: Call, outcome: DeleteOutcome) -> Any:
         name=outcome.name,
         topic_id=outcome.topic_id,
         error_code=kafka_error(refusal.code if refusal else ErrorCode.NONE),
-        error_message=str(refusal) if refusal else None,
+        error_message=(str(refusal) or None) if refusal else None,
     )

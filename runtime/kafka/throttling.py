@@ -1,0 +1,98 @@
+"""Throttling as of KIP-219: the response goes out at once and says how long the client has to wait.
+
+Meanwhile its connection is not read, in case it does not wait by itself.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import fields
+from functools import cache, partial
+from socket import SO_LINGER, SOL_SOCKET
+from typing import Any, Protocol
+
+from ..common.shared_bytes import SharedBytes
+from .codec.schemas import Schema
+from .holds import Hold, Holds
+from .pending_requests import PendingRequests
+
+_INT = struct.Struct(">i")
+_LINGER_ON = struct.Struct("ii")
+_HEADER_BYTES = 8
+"""The size and the correlation id; flexible ones have a byte for tagged fields, too."""
+
+
+class SocketTransport(Protocol):
+    def get_extra_info(self, name: str) -> Any: ...
+
+    def abort(self) -> None: ...
+
+
+class Timers(Protocol):
+    def later(self, delay_ms: int, callback: Callable[[], None]) -> object: ...
+
+
+class MutedConnection(Protocol):
+    """A connection that can be muted."""
+
+    requests: PendingRequests
+
+    @property
+    def services(self) -> Timers: ...
+
+    def on_response_ready(self) -> None: ...
+
+
+def mute(connection: MutedConnection, holds: Holds, delay_ms: int) -> None:
+    """Read and handle no requests of a connection for a time. ``holds``: its own."""
+    connection.requests.mute()
+    holds.add(Hold.THROTTLED)
+    connection.services.later(delay_ms, partial(_unmute, connection, holds))
+
+
+def _unmute(connection: MutedConnection, holds: Holds) -> None:
+    if connection.requests.unmute():
+        holds.remove(Hold.THROTTLED)
+        connection.on_response_ready()  # handles the queued requests
+
+
+def reset(transport: SocketTransport) -> None:
+    """Close a connection so that its client sees a reset."""
+    socket = transport.get_extra_info("socket")
+    if socket is not None:
+        socket.setsockopt(SOL_SOCKET, SO_LINGER, _LINGER_ON.pack(1, 0))
+    transport.abort()
+
+
+def with_throttle_time(schema: Schema, payload: bytes | SharedBytes, throttle_ms: int) -> bytes | SharedBytes:
+    """The frame of a response with another throttle time, if its version has one at a known place."""
+    place = _place(schema)
+    if place is None or not payload:
+        return payload
+    if isinstance(payload, SharedBytes):
+        head = payload.parts[0] + payload.parts[1] if place >= 0 and len(payload.parts) > 1 else bytes(payload)
+        others = payload.parts[2:] if place >= 0 else ()
+        return SharedBytes((_patched(head, place, throttle_ms), *others))
+    return _patched(payload, place, throttle_ms)
+
+
+def _patched(data: bytes, place: int, throttle_ms: int) -> bytes:
+    start = place if place >= 0 else len(data) + place
+    return data[:start] + _INT.pack(throttle_ms) + data[start + _INT.size :]
+
+
+@cache
+def _place(schema: Schema) -> int | None:
+    """Where the throttle time begins in a frame; from its end if negative. None for a version without one.
+
+    In ApiVersions it comes between two parts of variable length, and its clients do not wait anyway.
+    """
+    names = [field.name for field in fields(schema.response_type) if "tag" not in field.metadata]
+    if "throttle_time" not in names or schema.name == "api_versions":
+        return None
+    header_bytes = _HEADER_BYTES + (1 if schema.flexible_header else 0)
+    place: Any = {0: header_bytes, 1: header_bytes + 2}.get(names.index("throttle_time"))  # 1: after an error code
+    if names.index("throttle_time") == len(names) - 1 and len(names) > 1:
+        return -5 if schema.flexible else -4  # Produce, with no tagged fields
+    return place if names[0] in ("throttle_time", "error_code") else None

@@ -1,0 +1,171 @@
+"""How clients above a quota are throttled (KIP-219, KIP-599, KIP-612)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from client_quota_helpers import CLIENT_ID, IP, USER, alter, alteration
+from harness import Client, NodeHarness, async_test, commit_values, frame, random_entity, running_node
+from peers.wire import Plain, decode, message_type
+
+from callboard.actors.errors import ErrorCode
+from callboard.runtime.kafka import connection_pool
+from callboard.runtime.kafka.api import APIS, Api
+from callboard.runtime.kafka.call import with_header
+from callboard.runtime.kafka.codec.codes import kafka_error
+from callboard.runtime.kafka.codec.schemas import schema
+from callboard.runtime.kafka.error_response import encode_error_response
+from callboard.runtime.kafka.holds import Hold
+from callboard.runtime.kafka.throttling import with_throttle_time
+from callboard.runtime.node.services import NodeServices
+
+
+class Timers:
+    """Keeps the timers of a node instead of waiting for them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.waiting: list[tuple[int, Any]] = []
+        monkeypatch.setattr(NodeServices, "later", lambda _services, delay_ms, call: self._add(delay_ms, call))
+
+    def _add(self, delay_ms: int, call: Any) -> Any:
+        self.waiting.append((delay_ms, call))
+        return SimpleNamespace(cancel=lambda: None)
+
+    def fire(self, delay_ms: int) -> None:
+        """Those that wait for so long."""
+        due = [call for waits_ms, call in self.waiting if waits_ms == delay_ms]
+        self.waiting = [timer for timer in self.waiting if timer[0] != delay_ms]
+        assert due
+        for call in due:
+            call()
+
+
+async def wait_until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+def is_muted(harness: NodeHarness) -> bool:
+    return any(Hold.THROTTLED in connection._holds.reasons for connection in harness.node.connections)
+
+
+@async_test
+async def test_client_above_its_share_of_time_gets_its_answer_and_is_muted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_node(tmp_path) as harness:
+        timers, client = Timers(monkeypatch), await harness.connect()
+        assert await alter(client, alteration({CLIENT_ID: "wire"}, request_percentage=100)) == [("NONE", None)]
+        quotas = harness.node.services.quotas
+        client.write(frame("offset_commit", 8, **commit_values("g")))
+        assert (await client.receive("offset_commit", 8))["throttle_time"] == 0
+        quotas.add_time("ANONYMOUS", "wire", 10_500_000_000)
+        client.write(frame("list_groups", 3) + frame("list_groups", 3))
+        throttle_ms = (await client.receive("list_groups", 3))["throttle_time"]
+        assert 0 < throttle_ms <= 500
+        assert is_muted(harness)
+        second = asyncio.ensure_future(client.receive("list_groups", 3))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not second.done()
+        timers.fire(throttle_ms)
+        await second
+        other = await harness.connect()
+        assert await alter(other, alteration({CLIENT_ID: "wire"}, request_percentage=None)) == [("NONE", None)]
+        assert harness.node.connections.meter is None
+        assert all(connection.meter is None for connection in harness.node.connections)
+
+
+@async_test
+async def test_time_is_measured_for_the_client_that_has_sent_the_request(tmp_path: Path) -> None:
+    """Also for heartbeats that are answered at once, and for large requests, which are handled in slices."""
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        quotas, spent = harness.node.services.quotas, dict[str, int]()
+        await alter(client, alteration({CLIENT_ID: "other"}, request_percentage=1))
+        quotas.add_time = lambda user, client_id, ns: spent.update({client_id: spent.get(client_id, 0) + ns})  # type: ignore[method-assign]
+        idle = await harness.connect()
+        await client.ask("heartbeat", group_id="g", generation_id=1, member_id="m", group_instance_id=None)
+        assert list(spent) == ["wire"]
+        before = spent["wire"]
+        await client.ask("delete_groups", groups_names=[f"group-{number}" for number in range(5000)])
+        assert spent["wire"] > before + 1_000_000
+        await idle.close()
+
+
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
+def test_throttle_time_is_in_the_responses_of_all_apis(api: Api) -> None:
+    """But in those of ApiVersions, where it has no fixed place."""
+    if api.name == "api_versions":
+        return
+    for version in range(api.min_version, api.max_version + 1):
+        route = schema(api.name, version)
+        request = random_entity(message_type(api.name, version, "request"), Random(5))
+        body = encode_error_response(route, request, kafka_error(ErrorCode.UNKNOWN_SERVER_ERROR))
+        if body is None or not hasattr(message_type(api.name, version, "response"), "throttle_time"):
+            continue
+        frame_bytes = bytes(with_header(route, 7, body))
+        throttled = bytes(with_throttle_time(route, frame_bytes, 1234))
+        expected = {**decode(api.name, version, frame_bytes[4:]), "throttle_time": 1234}
+        assert decode(api.name, version, throttled[4:]) == expected, version
+
+
+def new_topics(*names: str, partitions: int) -> dict[str, Plain]:
+    fields: dict[str, Plain] = {"replication_factor": 1, "assignments": [], "configs": []}
+    topics: list[Plain] = [{"name": name, "num_partitions": partitions, **fields} for name in names]
+    return {"topics": topics, "timeout": 1000, "validate_only": False}
+
+
+async def create(client: Client, version: int, *names: str, partitions: int = 15) -> tuple[list[str], int]:
+    answer: Any = await client.ask("create_topics", version, **new_topics(*names, partitions=partitions))
+    return [topic["error_code"] for topic in answer["topics"]], answer["throttle_time"]
+
+
+@async_test
+async def test_creation_of_partitions_above_the_quota_is_refused_for_new_clients_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_node(tmp_path) as harness:
+        timers, client = Timers(monkeypatch), await harness.connect()
+        await alter(client, alteration({USER: None}, controller_mutation_rate=1))
+        codes, throttle_ms = await create(client, 7, "a", "b")
+        assert codes == ["NONE", "THROTTLING_QUOTA_EXCEEDED"]
+        assert 3_900 <= throttle_ms <= 4_000
+        assert is_muted(harness)
+        timers.fire(throttle_ms)
+        codes, throttle_ms = await create(client, 5, "c")
+        assert codes == ["NONE"]
+        assert 18_900 <= throttle_ms <= 19_000
+        timers.fire(throttle_ms)
+        grown: Plain = [{"name": "a", "count": 16, "assignments": None}]
+        answer: Any = await client.ask("create_partitions", topics=grown, timeout=1000, validate_only=False)
+        assert answer["results"][0]["error_code"] == "THROTTLING_QUOTA_EXCEEDED"
+        timers.fire(answer["throttle_time"])
+        answer = await client.ask("delete_topics", topics=[{"name": "a", "topic_id": None}], timeout=1000)
+        assert answer["responses"][0]["error_code"] == "THROTTLING_QUOTA_EXCEEDED"
+
+
+@async_test
+async def test_address_with_too_many_new_connections_is_left_alone_and_then_reset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_pool, "LEFT_ALONE_MAX", 1)
+    async with running_node(tmp_path) as harness:
+        timers, client = Timers(monkeypatch), await harness.connect()
+        await alter(client, alteration({IP: "127.0.0.1"}, connection_creation_rate=1))
+        for _ in range(10):
+            await (await harness.connect()).ask("api_versions", 0)
+        late = await harness.connect()
+        late.write(frame("api_versions", 0))
+        await wait_until(lambda: is_muted(harness))
+        assert await (await harness.connect()).responses_until_disconnect() == []  # too many are left alone
+        [delay_ms] = [delay_ms for delay_ms, _ in timers.waiting if delay_ms <= 1000][:1]
+        timers.fire(delay_ms)
+        assert await late.responses_until_disconnect() == []
+        await client.ask("api_versions", 0)
