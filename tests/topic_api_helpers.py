@@ -21,11 +21,13 @@ from callboard.runtime.kafka.authorizer import AllowAll, Authorizer
 from callboard.runtime.kafka.batch_gate import BatchGate
 from callboard.runtime.kafka.call import Call
 from callboard.runtime.kafka.client_buffers import ClientBuffers
+from callboard.runtime.kafka.client_quotas import ClientQuotas
 from callboard.runtime.kafka.cluster_view import SingleNode
 from callboard.runtime.kafka.codec.schemas import schema
 from callboard.runtime.kafka.over_limit import OverLimitReports
 from callboard.runtime.kafka.principal import ANONYMOUS
 from callboard.runtime.kafka.slices import Job
+from callboard.runtime.security.audit import NO_AUDIT
 from callboard.runtime.settings.address import Address
 from callboard.runtime.settings.dynamic import DynamicSettings
 from callboard.runtime.settings.listeners import PLAINTEXT
@@ -67,6 +69,7 @@ class FakeServices:
     cluster = SingleNode("callboard-test-cluster", 1, {PLAINTEXT: Address("stage.example", 9092)})
     is_loading = False
     authorizer: Authorizer = AllowAll()
+    audit = NO_AUDIT
 
     def __init__(self, folder: Path, **settings: Any) -> None:
         self.settings = Settings(num_partitions=2, offsets_topic_num_partitions=3, **settings)
@@ -74,6 +77,7 @@ class FakeServices:
         self.over_limit = OverLimitReports()
         self.buffers = ClientBuffers(lambda: self.settings, self.over_limit)
         self.clock = SystemClock()
+        self.quotas = ClientQuotas(self.clock)
         self.topics = TopicCatalogue(folder, self.settings, SystemRandom())
         self.timers: list[Timer] = []
         self.deleted_topics: list[frozenset[str]] = []

@@ -336,7 +336,6 @@ def _make_services(
     return NodeServices(
         cluster=_cluster_view(options, data, environment, listening_sockets),
         buffers=ClientBuffers(lambda: data.configs.settings, OverLimitReports()),
-        quotas=_quotas(data, environment),
         clock=environment.clock,
         settings=data.configs.settings,
         options=options,
@@ -366,8 +365,15 @@ def _routes(options: Options, data: NodeData, environment: Environment) -> Route
     cluster, audit = environment.cluster, open_audit(options, data, environment)
     authorizer = environment.authorizer or make_authorizer(data.configs.settings, data.security)
     if cluster is None:
-        return Routes(authorizer, audit=audit)
-    return Routes(authorizer, (*APIS, *NODE_APIS), cluster.has_lease, cluster.peer_gate, audit)
+        return Routes(authorizer, audit=audit, quotas=_quotas(data, environment))
+    return Routes(
+        authorizer,
+        (*APIS, *NODE_APIS),
+        cluster.has_lease,
+        cluster.peer_gate,
+        audit,
+        _quotas(data, environment),
+    )
 
 
 def _admins(options: Options, data: NodeData, actors: NodeActors, environment: Environment) -> Admins:

@@ -53,7 +53,6 @@ class NodeServices:
 
     cluster: ClusterView
     buffers: ClientBuffers
-    quotas: ClientQuotas
     clock: Clock
     settings: Settings
     options: Options
@@ -103,6 +102,10 @@ class NodeServices:
     @property
     def authorizer(self) -> Authorizer:
         return self.routes.authorizer
+
+    @property
+    def quotas(self) -> ClientQuotas:
+        return self.routes.quotas
 
     @property
     def audit(self) -> Audit:

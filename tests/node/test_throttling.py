@@ -88,8 +88,12 @@ async def test_time_is_measured_for_the_client_that_has_sent_the_request(tmp_pat
     async with running_node(tmp_path) as harness:
         client = await harness.connect()
         quotas, spent = harness.node.services.quotas, dict[str, int]()
+
+        def add(client_id: str, spent_ns: int) -> None:
+            spent[client_id] = spent.get(client_id, 0) + spent_ns
+
         await alter(client, alteration({CLIENT_ID: "other"}, request_percentage=1))
-        quotas.add_time = lambda user, client_id, ns: spent.update({client_id: spent.get(client_id, 0) + ns})  # type: ignore[method-assign]
+        quotas.add_time = lambda user, client_id, spent_ns: add(client_id, spent_ns)  # type: ignore[method-assign]
         idle = await harness.connect()
         await client.ask("heartbeat", group_id="g", generation_id=1, member_id="m", group_instance_id=None)
         assert list(spent) == ["wire"]

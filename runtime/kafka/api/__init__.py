@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import NamedTuple
 
 from ....actors.steps import Steps
+from ...engine.clock import SystemClock
 from ...security.audit import NO_AUDIT, Audit
 from .. import checks
 from ..answer_deadlines import AnswerDeadlines
@@ -23,6 +24,7 @@ from ..audited_groups import audited
 from ..authorizer import Authorizer
 from ..call import Call
 from ..checks import Check
+from ..client_quotas import ClientQuotas
 from ..codec.schemas import Schema, schema
 from ..granted_at_once import at_once_if_granted
 from ..lease import AtOnce, at_once_with_lease, with_lease
@@ -234,15 +236,18 @@ class Routes:
         has_lease: Callable[[], bool] | None = None,
         peer_gate: PeerGate | None = None,
         audit: Audit = NO_AUDIT,
+        quotas: ClientQuotas | None = None,
     ) -> None:
         """``apis``: the served APIs; None: those of ``APIS``. ``has_lease``: see ``node.cluster``; None: always.
 
         ``peer_gate`` admits requests of other nodes; None without a cluster. ``audit``: the audit trail.
+        ``quotas``: None for none.
         """
         self.loaded: dict[int, Route] = {}
         self.authorizer = authorizer
         self.peer_gate = peer_gate
         self.audit = audit
+        self.quotas = quotas or ClientQuotas(SystemClock())
         self._has_lease = has_lease
         self._deadlines = AnswerDeadlines()
         self._apis = {api.key: api for api in (APIS if apis is None else apis)}
