@@ -80,14 +80,17 @@ class RunPlan(NamedTuple):
 class CrashRun:
     """The run of one seed. ``story``: its events, line by line."""
 
+    entries: type[EntryGenerator] = EntryGenerator
+    model: type[PartitionModel] = PartitionModel
+
     def __init__(self, seed: int) -> None:
         self.story: list[str] = []
         self._random = Random(seed)
         self._salts = Random(seed)  # separate, so that salts depend only on the number of times a log is opened
         self.plan = plan = RunPlan.chosen(self._random)
         self._hostile = HostilePayloads(self._random, ROOT / journal.FOLDER)
-        self._entries = EntryGenerator(self._random, plan.offsets, plan.transactions, self._hostile_bytes)
-        self._models = [PartitionModel(number) for number in range(plan.offsets + plan.transactions)]
+        self._entries = self.entries(self._random, plan.offsets, plan.transactions, self._hostile_bytes)
+        self._models = [self.model(number) for number in range(plan.offsets + plan.transactions)]
         self._folders = [ROOT / folder_name(number) for number in range(plan.offsets)]
         self._folders += [ROOT / folder_name(number, TRANSACTIONS_TOPIC) for number in range(plan.transactions)]
         self._disk = FaultyDisk(seed, sector_bytes=plan.sector_bytes)

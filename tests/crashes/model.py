@@ -63,7 +63,7 @@ class PartitionModel:
 
     def copy(self) -> PartitionModel:
         """A copy for another outcome of the same crash."""
-        copy = PartitionModel(self.number)
+        copy = type(self)(self.number)
         copy.settled, copy.sent = self.settled.copy(), self.sent.copy()
         copy.compacted_end = self.compacted_end
         return copy
@@ -103,7 +103,7 @@ class PartitionModel:
             raise ModelViolation(
                 f"partition {self.number}: read {remaining[:3]} of {len(remaining)}, acknowledged {acknowledged[:3]}"
             )
-        self._check_meaning(read_records, self.settled + acknowledged)
+        self.check_meaning(read_records, self.settled + acknowledged)
 
     def settle(self, recovered: Sequence[LogRecord], is_intact: bool) -> None:
         """Check the records that a start has recovered; they become the settled records. Raises ModelViolation.
@@ -113,7 +113,7 @@ class PartitionModel:
         remaining = self._without_settled(recovered)
         expected = self.settled.copy()
         self._settle_sent(remaining, is_intact)
-        self._check_meaning(recovered, expected + self.settled[len(expected) :])
+        self.check_meaning(recovered, expected + self.settled[len(expected) :])
 
     def _settle_sent(self, remaining: list[LogRecord], is_intact: bool) -> None:
         """Check the records after the settled ones, entry by entry."""
@@ -156,7 +156,8 @@ class PartitionModel:
             )
         return list(records[len(settled_records) :])
 
-    def _check_meaning(self, actual: Sequence[LogRecord], expected: Sequence[LogRecord]) -> None:
+    def check_meaning(self, actual: Sequence[LogRecord], expected: Sequence[LogRecord]) -> None:
+        """Check that compaction has kept the newest record of each key."""
         if not self.compacted_end:
             return
         actual_state, expected_state = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from callboard.actors.consumer_group.records import ConsumerRecord
 from callboard.actors.records import (
     GroupRecord,
     MarkerRecord,
@@ -50,5 +51,8 @@ def _key(record: Record) -> Key:
         return "offset", record.group_id, record.topic, record.partition
     if isinstance(record, GroupRecord):
         return "group", record.group_id
-    assert isinstance(record, TransactionRecord), f"unexpected {record}"
-    return "transaction", record.transactional_id
+    if isinstance(record, TransactionRecord):
+        return "transaction", record.transactional_id
+    assert isinstance(record, ConsumerRecord), f"unexpected {record}"
+    *names, _value = record
+    return (type(record), *names)

@@ -11,10 +11,12 @@ import os
 import pytest
 
 from .crash_run import CrashRun
+from .migrations import MigrationRun
 from .mutations import MUTATIONS, replay_of_unsynced_journal
 
 RUNS = int(os.environ.get("CALLBOARD_CRASH_RUNS", "500"))
 FIRST_SEED = int(os.environ.get("CALLBOARD_CRASH_SEED", "0"))
+MIGRATION_RUNS = 40
 CHUNKS = 10
 MUTANT_SEEDS_MAX = 3000
 FOUND_BY = {
@@ -35,20 +37,26 @@ EVENTS = (
 )
 
 
-def failure(seed: int) -> str | None:
+def failure(seed: int, run: type[CrashRun] = CrashRun) -> str | None:
     """The error of a run and the command that repeats it; None if it passes."""
     try:
-        CrashRun(seed).run()
+        run(seed).run()
     except TEST_BUGS:
         raise
     except Exception as error:
-        return f"{type(error).__name__}: {error}\nrepeat it: PYTHONPATH=tests python -m crashes {seed}"
+        command = f"python -m crashes {seed}" if run is CrashRun else f"{run.__name__}({seed}).run()"
+        return f"{type(error).__name__}: {error}\nrepeat it: PYTHONPATH=tests {command}"
     return None
 
 
 @pytest.mark.parametrize("seeds", SEEDS, ids=lambda seeds: f"from {seeds.start}")
 def test_acknowledged_records_survive_crashes(seeds: range) -> None:
     failures = [message for seed in seeds if (message := failure(seed))]
+    assert not failures, "\n\n".join(failures[:5])
+
+
+def test_groups_that_change_their_protocol_survive_crashes_and_compaction() -> None:
+    failures = [message for seed in range(MIGRATION_RUNS) if (message := failure(seed, MigrationRun))]
     assert not failures, "\n\n".join(failures[:5])
 
 

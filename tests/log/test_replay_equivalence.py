@@ -1,8 +1,9 @@
 """The guarantee of the log: ``live == replay(log) == loaded newest first == replay(compact(log))``, after every step.
 
 A whole coordinator with transactions runs on a log on a simulated disk. hypothesis chooses the steps: commits, joins,
-leaves, transactions, deletions, time, restarts, power losses and compactions. All requests are complete at the end of a
-step, so the four states must be equal for each key.
+leaves, transactions, deletions, time, restarts, power losses and compactions. Members of both protocols join one group,
+so it becomes a consumer group and a classic one again. All requests are complete at the end of a step, so the four
+states must be equal for each key.
 """
 
 from __future__ import annotations
@@ -24,12 +25,20 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from property_examples import examples
 from structlog.testing import capture_logs
 
+from callboard.actors.assignors.consumer_protocol import (
+    MemberAssignment,
+    Subscription,
+    write_assignment,
+    write_subscription,
+)
+from callboard.actors.consumer_group.messages import ConsumerHeartbeat
+from callboard.actors.consumer_group.records import GroupEpochRecord, MemberRecord
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.actor import GroupActor
 from callboard.actors.group.offsets import GroupData
-from callboard.actors.messages import DeleteGroup, Joined, OffsetDelete
+from callboard.actors.messages import DeleteGroup, Joined, OffsetDelete, Protocol
 from callboard.actors.ports import Appended, Entry
-from callboard.actors.records import OffsetRecord, TransactionRecord, TransactionValue
+from callboard.actors.records import GroupRecord, OffsetRecord, Record, TransactionRecord, TransactionValue
 from callboard.actors.transactions.messages import AddOffsets, EndTransaction, InitProducerId
 from callboard.runtime.cli.log.forward import LogReplay
 from callboard.runtime.cli.log.newest import comparable_state
@@ -49,6 +58,9 @@ from callboard.runtime.testing.disk.faulty import FaultyDisk, PowerLoss
 ROOT = Path("/data")
 OFFSETS_PARTITIONS = 50
 GROUPS = ("company", "simple")
+CONSUMERS = ("A", "B")  # of the consumer protocol
+OFFERS = (Protocol("range", write_subscription(Subscription(("t",), None))),)
+ASSIGNMENT = write_assignment(MemberAssignment((("t", 0), ("t", 2))))
 TRANSACTIONAL_IDS = ("tx", "ty")
 CENTURY_MS = 100 * 365 * 24 * 3_600_000
 HOUR_MS = 3_600_000
@@ -60,6 +72,7 @@ class DiskLog(ManualLog):
     def __init__(self, disk: FaultyDisk) -> None:
         super().__init__()
         self.disk = disk
+        self.changes_of_protocol: set[str] = set()
         self.log = OffsetsLog(
             ROOT,
             OFFSETS_PARTITIONS,
@@ -86,6 +99,7 @@ class DiskLog(ManualLog):
         for entry, outcome in zip(entries, outcomes, strict=True):
             assert outcome.error is ErrorCode.NONE
             self.durable += [(entry.partition, record) for record in entry.records]
+            self.changes_of_protocol |= changes_of_protocol(entry.records)
 
     def groups(self) -> dict[str, GroupData]:
         groups_by_name: dict[str, GroupData] = {}
@@ -96,6 +110,22 @@ class DiskLog(ManualLog):
                 name: GroupData.unpack(packed) for name, packed in loaded.packed_groups.items()
             }
         return groups_by_name
+
+
+def changes_of_protocol(records: Sequence[Record]) -> set[str]:
+    """What an entry does to a group that has members."""
+    deleted: set[type] = {
+        type(record)
+        for record in records
+        if isinstance(record, GroupRecord | GroupEpochRecord) and record.value is None
+    }
+    changes = set()
+    for record in records:
+        if isinstance(record, MemberRecord) and record.value and record.value.classic and GroupRecord in deleted:
+            changes.add("upgraded")
+        if isinstance(record, GroupRecord) and record.value and record.value.members and GroupEpochRecord in deleted:
+            changes.add("downgraded")
+    return changes
 
 
 def partition(number: int) -> LogPartition:
@@ -133,7 +163,10 @@ class CoordinatorMachine(RuleBasedStateMachine):
     @initialize()
     def start(self) -> None:
         self.log = DiskLog(self.disk)
-        self.simulation = TransactionSimulation(log=self.log, seed=7)
+        simulation = TransactionSimulation(log=self.log, seed=7)
+        if hasattr(self, "simulation"):
+            simulation.random.draw_as(self.simulation.random)  # else it would make the same member ids again
+        self.simulation = simulation
         self.simulation.clock.now_ms = self.now_ms
         self.members.clear()
         self.producers.clear()
@@ -155,21 +188,33 @@ class CoordinatorMachine(RuleBasedStateMachine):
 
     @rule(group=st.just(GROUPS[0]))
     def join(self, group: str) -> None:
-        reply = self.simulation.post(join(group_id=group))
-        self.simulation.advance(self.simulation.settings.group_initial_rebalance_delay_ms + 60_000)
+        reply = self.simulation.post(join(group_id=group, protocols=OFFERS))
+        self.simulation.advance(self.simulation.settings.group_initial_rebalance_delay_ms)
+        if reply.is_waiting:  # for the other members, which do not join again
+            self.simulation.advance(60_000)
         if reply.is_waiting or not isinstance(reply.value, Joined) or reply.value.error:
             return
         response = reply.value
-        if response.leader == response.member_id:
-            self.simulation.post(
-                sync(response.member_id, response.generation_id, {response.member_id: b"x"}, group_id=group)
-            )
+        if response.leader in (response.member_id, ""):
+            assignments = {response.member_id: ASSIGNMENT} if response.leader else {}
+            self.simulation.post(sync(response.member_id, response.generation_id, assignments, group_id=group))
         self.members[group] = response.member_id, response.generation_id
 
     @rule(group=st.just(GROUPS[0]))
     def leave(self, group: str) -> None:
         if group in self.members:
             self.simulation.post(leave(self.members.pop(group)[0], group_id=group))
+
+    @rule(name=st.sampled_from(CONSUMERS))
+    def consumer_joins(self, name: str) -> None:
+        """If the group has classic members, it becomes a consumer group."""
+        joins = ConsumerHeartbeat(GROUPS[0], name, 0, rebalance_timeout_ms=60_000, topics=("t",), owned=())
+        self.simulation.post(joins)
+
+    @rule(name=st.sampled_from(CONSUMERS))
+    def consumer_leaves(self, name: str) -> None:
+        """If there are only classic members left, it becomes a classic group."""
+        self.simulation.post(ConsumerHeartbeat(GROUPS[0], name, -1))
 
     @rule(group=st.sampled_from(GROUPS))
     def delete_group(self, group: str) -> None:
@@ -270,6 +315,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
     def all_agree(self) -> None:
         if not hasattr(self, "simulation"):
             return
+        self.events |= self.log.changes_of_protocol
         live, replayed, compacted = self._live(), self._replayed(), dict[str, object]()
         for number in self._numbers():
             compacted |= self._compacted(partition(number))
@@ -373,6 +419,30 @@ def run_random_steps(seed: int, steps: int) -> CoordinatorMachine:
 @pytest.mark.parametrize("seed", range(4))
 def test_random_walk_with_transactions_expiry_compaction_and_power_loss(seed: int) -> None:
     assert {"open transaction", "expired", "compacted"} in run_random_steps(seed, 60).losses
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_random_walk_with_changes_of_the_protocol(seed: int) -> None:
+    rng, machine = Random(seed), CoordinatorMachine()
+    machine.start()
+    for number in range(60):
+        often: list[Callable[[], None]] = [
+            partial(machine.join, GROUPS[0]),
+            partial(machine.consumer_joins, CONSUMERS[0]),
+            partial(machine.consumer_leaves, CONSUMERS[0]),
+        ]
+        steps: tuple[Callable[[], None], ...] = (
+            *(3 * often),
+            partial(machine.leave, GROUPS[0]),
+            partial(machine.commit_often, [GROUPS[0]] * 4, number),
+            partial(machine.pass_time, 15_000),
+            partial(machine.compact, 0, 0, 0),
+            partial(machine.lose_power_while_compacting, rng.randrange(60), 0),
+            machine.restart,
+        )
+        rng.choice(steps)()
+        machine.all_agree()
+    assert {"upgraded", "downgraded", "compacted"} <= machine.losses[-1]
 
 
 TestReplayEquivalence = CoordinatorMachine.TestCase

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from history_helpers import START_MS, WrittenLog, commit, end, generation
+from migrated_groups import downgraded, upgraded
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -39,7 +40,7 @@ def at(hour: float) -> int:
 
 @pytest.fixture(scope="module")
 def written_log(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> WrittenLog:
-    """A day of a group: one member, then two; a committed and an aborted transaction; a deletion."""
+    """A day of a group: one member, then two; a committed and an aborted transaction; a deletion; a consumer group."""
     written = WrittenLog(tmp_path_factory.mktemp("story") / "data", segment_bytes=300)
     rounds: list[tuple[float, Any]] = [
         (0, commit("shop", "orders", 0, 1)),
@@ -57,8 +58,14 @@ def written_log(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
         (10, commit("shop", "orders", 0, None)),
         (11, generation("shop", 3)),
         (12, commit("shop", "orders", 1, 15)),
+        (13, generation("shop", 4, one=[("orders", 1)])),
+        (14, upgraded("shop", 5, ["one"])),
+        (15, commit("shop", "orders", 1, 16)),
+        (16, downgraded(generation("shop", 6, one=[("orders", 1)]), ["one"])),
+        (17, commit("shop", "orders", 1, 17)),
     ]
-    written.write(*((at(hour), [Entry(0, (record,))]) for hour, record in rounds))
+    entries = ((at(hour), content if type(content) is tuple else (content,)) for hour, content in rounds)
+    written.write(*((time_ms, [Entry(0, records)]) for time_ms, records in entries))
     written.write((at(3), [Entry(1, (commit("other", "orders", 0, 5),))]))
     keep(spark, written.data, written.data.parent / "table")
     return written
@@ -77,6 +84,8 @@ STATES: Mapping[float, dict[str, tuple[int, str | None]]] = {
     8: {"orders-0": (12, "two"), "orders-1": (15, "one"), "refunds-0": (100, None)},
     10: {"orders-1": (15, "one"), "refunds-0": (100, None)},
     12: {"orders-1": (15, None), "refunds-0": (100, None)},
+    15: {"orders-1": (16, None), "refunds-0": (100, None)},
+    17: {"orders-1": (17, "one"), "refunds-0": (100, None)},
 }
 
 
@@ -173,9 +182,10 @@ def owners_of(record: GroupRecord) -> dict[tuple[str, int], str]:
 
 
 def random_rounds(chance: random.Random) -> list[tuple[int, list[Entry]]]:
-    """Hundreds of random records of three groups in two log partitions, one an hour."""
+    """Hundreds of random records of three groups in two log partitions, one an hour. Groups change their protocol."""
     rounds: list[tuple[int, list[Entry]]] = []
     open_producers: set[tuple[int, int]] = set()
+    changes = random.Random(5)
     for number in range(HOURS):
         group = chance.choice(("a", "b", "c"))
         record: Any = commit(group, "t", chance.randrange(4), chance.choice((number, number, None)))
@@ -184,7 +194,10 @@ def random_rounds(chance: random.Random) -> list[tuple[int, list[Entry]]]:
             members_by_id = {"0": [("t", 0)], "2-3": [("t", 2), ("t", 3)]}
             members: Any = chance.choice([{}, {"0-1": [("t", 0), ("t", 1)]}, members_by_id])
             record = generation(group, number, **members)
-        elif kind < 0.35:
+            changed = changes.choice((upgraded(group, number, members), downgraded(record, ["0-1", "0", "2-3"])))
+            rounds.append((at(number), [Entry("abc".index(group) % 2, changed)]))
+            continue
+        if kind < 0.35:
             producer = chance.randrange(3)
             record = commit(group, "t", chance.randrange(4), number, producer=producer)
             open_producers.add(("abc".index(group) % 2, producer))
@@ -286,4 +299,4 @@ def test_as_of_without_data_warns_about_open_segments(
 ) -> None:
     arguments = ("as-of", "--table", table_of(written_log), "--at", "0s")
     assert "the result does not include the open segments" in callboard(capsys, *arguments)[1]
-    assert HistoryTable.open(table_of(written_log)).progress().taken_to[0] < 15
+    assert HistoryTable.open(table_of(written_log)).progress().taken_to[0] < 30

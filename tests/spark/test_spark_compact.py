@@ -12,12 +12,15 @@ from typing import Any, NoReturn
 
 import pytest
 from compaction_helpers import by_manifest
+from history_helpers import generation
 from hypothesis import given
 from hypothesis import strategies as st
-from log_helpers import WAIT_TIMEOUT_S, LazyDisk, append, entry
+from log_helpers import WAIT_TIMEOUT_S, LazyDisk, append, entry, offset
+from migrated_groups import downgraded, upgraded
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from callboard.actors.ports import Entry
 from callboard.bench.loggen import LogShape, write_log
 from callboard.runtime.cli import compact as command
 from callboard.runtime.cli import compact_run
@@ -41,6 +44,13 @@ def generated(root: Path) -> Path:
     shape = LogShape(12_000, PARTITIONS, groups=50, segment_bytes=60_000, transaction_rate=0.05)
     write_log(root, shape, seed=3)
     DataFolder(root, PARTITIONS).close()
+    log = OffsetsLog(root, PARTITIONS, disk=LazyDisk(), segment_bytes=2000)
+    log.open()
+    for number in range(8):
+        back = downgraded(generation("g", number), ["m"])
+        for records in (upgraded("g", number, ["m"]), (offset("g", number),), back):
+            append(log, [Entry(partition, records) for partition in range(PARTITIONS)], START_MS)
+    log.close()
     return root
 
 
