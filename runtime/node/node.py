@@ -180,6 +180,7 @@ class Node:
         self._start_task(self._check_topics())
         self._start_task(clean_topics(self.topics, self.settings, self.environment))
         self._start_task(self.listeners.watch_certificates(self.environment))
+        self._start_task(self.services.sasl.keep_keys_fresh())
 
     async def accept_from(self, listening_sockets: Sockets) -> None:
         """Accept connections. Other processes may do the same with the same sockets."""

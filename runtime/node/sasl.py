@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 from ..common.errors import StartError
 from ..engine.clock import wall_clock_ms
 from ..kafka.sasl_listener import SaslListener
-from ..security.mechanisms import MECHANISMS, Mechanism, MechanismParts
+from ..security.mechanisms import MECHANISMS, OAUTHBEARER, Mechanism, MechanismParts
 from ..security.plain import RememberedPasswords
 from ..settings.listener_settings import value_of
 from ..settings.rows import INT_MAX, list_items
+from .token_keys import TokenKeys, make_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,6 +66,7 @@ class SaslListeners:
     def __init__(self, listeners: Sequence[Listener], store: SecurityStore, environment: Environment) -> None:
         """Raises StartError for settings that cannot work, or are not safe."""
         self._worker = WorkerThread() if environment.allows_workers else InlineWorker()
+        self._keys: list[TokenKeys] = []
         self._listeners = {
             listener.name: self._make(listener, store, environment) for listener in listeners if listener.has_sasl
         }
@@ -73,6 +75,10 @@ class SaslListeners:
         """None for a listener without SASL."""
         return self._listeners.get(name)
 
+    async def keep_keys_fresh(self) -> None:
+        """Read the keys of signed tokens again from time to time, until cancelled."""
+        await asyncio.gather(*(keys.keep_fresh() for keys in self._keys))
+
     def close(self) -> None:
         self._worker.close()
 
@@ -80,10 +86,14 @@ class SaslListeners:
         mechanisms = enabled_mechanisms(listener)
         _check_passwords(listener, mechanisms)
         clock = environment.clock
+        tokens = None
+        if OAUTHBEARER in mechanisms:
+            tokens, keys = make_tokens(listener, environment)
+            self._keys += [] if keys is None else [keys]
         remembered = RememberedPasswords(secrets.token_bytes(), clock.monotonic_ms)
         return SaslListener(
             mechanisms=mechanisms,
-            parts=MechanismParts(store, remembered, lambda: secrets.token_urlsafe(NONCE_BYTES)),
+            parts=MechanismParts(store, remembered, lambda: secrets.token_urlsafe(NONCE_BYTES), tokens),
             worker=self._worker,
             failure_delay_ms=number_of(listener, "connection_failed_authentication_delay_ms"),
             max_receive_bytes=number_of(listener, "sasl_server_max_receive_size"),
@@ -110,7 +120,7 @@ def _check_passwords(listener: Listener, mechanisms: Mapping[str, Mechanism]) ->
     if open_names and not listener.has_tls and value_of(listener.settings, "allow_plain_without_tls") != "true":
         raise StartError(
             f"the listener {listener.name} has the mechanism {open_names[0]} without TLS, so that everybody on the "
-            "network can read passwords: expected the protocol SASL_SSL, another mechanism "
+            "network can read passwords and tokens: expected the protocol SASL_SSL, another mechanism "
             "(SCRAM-SHA-512), or the setting allow_plain_without_tls=true"
         )
 

@@ -121,12 +121,13 @@ LISTENER_SETTINGS: Final = (
     ListenerSetting(
         "sasl_enabled_mechanisms",
         "SCRAM-SHA-256,SCRAM-SHA-512",
-        "The mechanisms by which clients may authenticate: SCRAM-SHA-256, SCRAM-SHA-512, PLAIN.",
+        "The mechanisms by which clients may authenticate: SCRAM-SHA-256, SCRAM-SHA-512, PLAIN, OAUTHBEARER.",
     ),
     ListenerSetting(
         "allow_plain_without_tls",
         "false",
-        "Whether PLAIN may be enabled without TLS: then passwords can be read on the network. Not in Kafka.",
+        "Whether PLAIN and OAUTHBEARER may be enabled without TLS: then passwords and tokens can be read on the"
+        " network. Not in Kafka.",
         BOOLEAN,
     ),
     ListenerSetting(
@@ -151,6 +152,30 @@ LISTENER_SETTINGS: Final = (
     ),
     ListenerSetting(SASL_USERNAME, "", "The user as whom a client, or a node that connects to another one, comes."),
     ListenerSetting(SASL_PASSWORD, "", "The password of that user.", is_secret=True),
+    ListenerSetting(
+        "sasl_oauthbearer_jwks_endpoint_url",
+        "",
+        "Where the public keys of tokens are: file:///PATH or https://HOST/PATH. Needed for OAUTHBEARER.",
+    ),
+    ListenerSetting(
+        "sasl_oauthbearer_jwks_endpoint_refresh_ms", "3600000", "How often the public keys of tokens are read again."
+    ),
+    ListenerSetting(
+        "sasl_oauthbearer_expected_audience", "", "Tokens must be for one of these audiences; any if empty."
+    ),
+    ListenerSetting("sasl_oauthbearer_expected_issuer", "", "Tokens must be of this issuer; any if empty."),
+    ListenerSetting(
+        "sasl_oauthbearer_clock_skew_seconds", "30", "By how much the clock of the issuer may differ from the server's."
+    ),
+    ListenerSetting("sasl_oauthbearer_sub_claim_name", "sub", "The claim of tokens that has the name of the user."),
+    ListenerSetting("sasl_oauthbearer_scope_claim_name", "scope", "The claim of tokens that has the scopes."),
+    ListenerSetting("sasl_oauthbearer_required_scope", "", "Tokens must have this scope; any if empty. Not in Kafka."),
+    ListenerSetting(
+        "sasl_oauthbearer_allow_unsigned",
+        "false",
+        "Takes tokens without a signature, which anybody can make: only for tests. Kafka's default.",
+        BOOLEAN,
+    ),
 )
 """The rows. Those of one listener are in ``Listener.settings``."""
 BY_NAME: Final = {setting.name: setting for setting in LISTENER_SETTINGS}

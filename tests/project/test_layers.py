@@ -19,12 +19,13 @@ OPTIONAL = {
     "asyncpg": "postgres",
     "cramjam": "compression",
     "hypothesis": "hypothesis",
+    "jwt": "oauth",
     "numpy": "fast",
     "obstore": "objects",
     "pytest": "pytest",
     "re2": "regex",
 }
-DISTRIBUTIONS = {"re2": "google-re2"}
+DISTRIBUTIONS = {"jwt": "PyJWT", "re2": "google-re2"}
 """Libraries whose package has another name."""
 ACTORS_LIBRARIES = {"pykka", "sortedcontainers", "xxhash"}
 # What the actor engine's files may import, and what a program that imports all of them must not have loaded.
