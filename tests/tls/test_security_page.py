@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 from doc_pages import DOCS, dead_links
+from program_helpers import PROGRAM
 
 from callboard.runtime.client.security import load_security
 from callboard.runtime.node.accepting import open_tls
+from callboard.runtime.settings.client_settings import CLIENT_SETTINGS
 from callboard.runtime.settings.load import load
 
 PAGE = (DOCS / "security.md").read_text()
@@ -65,6 +67,18 @@ def test_certificates_fit_each_other_and_the_rule_makes_the_name(folder: Path, m
             with suppress(ssl.SSLWantReadError):
                 side.do_handshake()
     assert tls.principal_name(server) == "billing"
+
+
+def test_command_of_the_page_is_valid() -> None:
+    """It has no server here, so it says that it cannot reach one."""
+    [export, command] = blocks(OWN, "sh")[0].splitlines()
+    variables = dict(part.split("=") for part in export.removeprefix("export ").split())
+    assert {variable.removeprefix("CALLBOARD_").lower() for variable in variables} <= set(CLIENT_SETTINGS)
+    result = subprocess.run(
+        [*PROGRAM, *command.replace(":9093", ":1").split()[1:]], capture_output=True, text=True, check=False
+    )
+    assert (result.returncode, result.stdout) == (1, ""), result.stderr
+    assert "cannot reach localhost:1" in result.stderr
 
 
 def test_links_on_the_page_have_targets() -> None:
