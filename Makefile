@@ -14,7 +14,7 @@ REAL_TIME := $(wildcard tests/faults tests/peers tests/real_kafka tests/suites)
 PURE := $(wildcard tests/common tests/coordinator tests/group tests/settings tests/timer tests/topics tests/transactions \
   tests/log/test_log_batch.py tests/log/test_log_codecs.py tests/log/test_log_records.py tests/log/test_log_spans.py)
 
-.PHONY: run test test-real-time test-others quick check golden suites docs soak bars bench clean
+.PHONY: run test test-real-time test-others quick check audit golden suites docs soak bars bench clean
 
 run: $(VENV)/.installed
 	$(BIN)/callboard serve --listen 127.0.0.1:9092 --data ./data
@@ -41,6 +41,12 @@ check: $(VENV)/.installed-test
 	$(BIN)/mypy --strict -p callboard
 	cd tests && $(abspath $(BIN))/mypy --config-file $(CURDIR)/setup.cfg --cache-dir $(CURDIR)/.mypy_cache --strict .
 	$(BIN)/mypy --strict examples docs/site
+	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive actors runtime spark bench examples docs/site
+
+# Known vulnerabilities of what is installed, by the internet.
+audit: $(VENV)/.installed-test
+	$(PIP) install --quiet pip-audit
+	$(BIN)/pip-audit --skip-editable
 
 # What a real Kafka answers, for the tests in tests/conformance. Java and Maven are needed; most of it is waiting.
 golden: $(VENV)/.installed-test

@@ -11,11 +11,10 @@ import re
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from http import HTTPStatus
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -90,21 +89,22 @@ def measure(filling: Filling, limit_bytes: int) -> Row:
     metrics_address = f"127.0.0.1:{free_port()}"
     with _server(filling, limit_bytes, metrics_address) as server, ExitStack() as stack:
         filled = filling.fill(stack, server.address, SENT_LIMITS * limit_bytes)
-        counted_bytes = counted_in(_metrics_page(f"http://{metrics_address}/metrics"))
+        counted_bytes = counted_in(_metrics_page(metrics_address))
         return Row(filling.name, filling.title, filled, limit_bytes, counted_bytes, peak_resident_bytes(server.pid))
 
 
-def _metrics_page(url: str) -> str:
+def _metrics_page(address: str) -> str:
     """The server's metrics. Asks again while it is busy. Raises OSError."""
     give_up_s = time.monotonic() + METRICS_TIMEOUT_S
     while True:
-        try:
-            with urllib.request.urlopen(url, timeout=METRICS_TIMEOUT_S) as page:
-                text: str = page.read().decode()
-                return text
-        except urllib.error.HTTPError as error:
-            if error.code != HTTPStatus.SERVICE_UNAVAILABLE or time.monotonic() > give_up_s:
-                raise
+        with closing(HTTPConnection(address, timeout=METRICS_TIMEOUT_S)) as connection:
+            connection.request("GET", "/metrics")
+            response = connection.getresponse()
+            text = response.read().decode()
+        if response.status == HTTPStatus.OK:
+            return text
+        if response.status != HTTPStatus.SERVICE_UNAVAILABLE or time.monotonic() > give_up_s:
+            raise OSError(f"GET /metrics was answered with {response.status} {response.reason}")
 
 
 def counted_in(page: str) -> int:

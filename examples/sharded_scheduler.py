@@ -123,7 +123,7 @@ async def demonstrate(path: str) -> None:
             )  # north runs all shards while south is frozen
             os.kill(schedulers[FROZEN].pid, signal.SIGCONT)
             await wait_until(
-                database, f"SELECT count(*) > 2 FROM runs WHERE scheduler = '{FROZEN}'"
+                database, "SELECT count(*) > 2 FROM runs WHERE scheduler = 'south'"
             )  # south has shards again
             for process in schedulers.values():
                 process.terminate()

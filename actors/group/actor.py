@@ -96,7 +96,7 @@ class GroupActor(Actor):
 
     def on_receive(self, message: Any) -> Any:
         """Requests are handled by their row. Those in ``handlers`` take a shorter path, since they are frequent."""
-        row = REQUESTS.get(type(message))
+        row = REQUESTS.get(type(message))  # nosec B113 # not the library
         if row is None:
             return super().on_receive(message)
         if row.waits_for_deletion and self.active.in_flight.deletion is not None:

@@ -267,7 +267,7 @@ class GroupData:
     def unpack_in_steps(self) -> Steps[None]:
         """Unpack the chunks. It can be called again after an interruption."""
         while self.packed_chunks:
-            self._restore(marshal.loads(self.packed_chunks[-1]))
+            self._restore(marshal.loads(self.packed_chunks[-1]))  # nosec B302 # packed by this process
             self.packed_chunks.pop()
             yield
 
@@ -324,7 +324,9 @@ def _content(packed: bytes) -> tuple[Any, PackedTopics, list[bytes]]:
     _, _, type_bytes, protocol_bytes = _HEAD.unpack_from(packed)
     start = _HEAD.size + type_bytes + protocol_bytes
     if packed[start] != _OFFSET_MARK:
-        content: tuple[Any, PackedTopics, list[bytes]] = marshal.loads(memoryview(packed)[start:])
+        content: tuple[Any, PackedTopics, list[bytes]] = marshal.loads(  # nosec B302 # packed by this process
+            memoryview(packed)[start:]
+        )
         return content
     partition, committed, leader_epoch, commit_ms = _OFFSET.unpack_from(packed, start)
     topic = packed[start + _OFFSET.size :].decode("utf-8", "surrogatepass")

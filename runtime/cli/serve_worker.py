@@ -46,7 +46,7 @@ def encode_config(config: WorkerConfig) -> bytes:
 
 def read_config() -> WorkerConfig:
     [length] = _LENGTH.unpack(read_exactly(STDIN, _LENGTH.size))
-    config: WorkerConfig = pickle.loads(read_exactly(STDIN, length))
+    config: WorkerConfig = pickle.loads(read_exactly(STDIN, length))  # nosec B301 # from its parent
     return config
 
 

@@ -13,7 +13,7 @@ ROUNDS = "wal/"
 FLOORS = "low/"
 MANIFESTS = "man/"
 SEGMENTS = "seg/"
-SECRET_KEY = "secret/nodes"
+SECRET_KEY = "secret/nodes"  # nosec B105 # the name of an object
 """What nodes prove to each other that they know. Created by the first node."""
 IMPORTED_SETTINGS_KEY = "settings/imported"
 """What a single node had changed while it ran, from its import to an export. Nodes do not read it."""

@@ -59,5 +59,5 @@ def _send(result: Any, results: BinaryIO) -> None:
 
 def _read_jobs(jobs: BinaryIO, queue: SimpleQueue[Any]) -> None:
     while head := jobs.read(LENGTH.size):
-        queue.put(pickle.loads(jobs.read(*LENGTH.unpack(head))))
+        queue.put(pickle.loads(jobs.read(*LENGTH.unpack(head))))  # nosec B301 # from its parent
     os._exit(0)  # the parent is gone: a job in progress has nobody to report to

@@ -98,11 +98,11 @@ class LocalChannel:
             message = message._replace(client_host=self._origin.client_host)
         answer: asyncio.Future[Any] = self._loop.create_future()
         slot = _ReplySlot(answer, self._pending)
-        requests = self._requests
-        if requests.interceptor is None:
-            requests.post(message, slot)
+        node = self._requests
+        if node.interceptor is None:
+            node.post(message, slot)
         else:
-            requests.ask(message, self._origin).on_done(slot.set_from_reply)
+            node.ask(message, self._origin).on_done(slot.set_from_reply)
         return answer
 
     def close(self) -> None:

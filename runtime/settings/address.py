@@ -21,7 +21,7 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-ALL_ADDRESSES = ("", "0.0.0.0", "::")
+ALL_ADDRESSES = ("", "0.0.0.0", "::")  # nosec B104 # to recognise them
 """Hosts that a server can listen on, but no client can connect to."""
 
 DEFAULT_LISTEN = Address("127.0.0.1", 9092)

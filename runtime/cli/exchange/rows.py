@@ -95,7 +95,7 @@ def _read_spilled(file: IO[bytes]) -> Iterator[Row]:
     with file:
         while True:
             try:
-                block = marshal.load(file)
+                block = marshal.load(file)  # nosec B302 # a temporary file that this process has written
             except EOFError:
                 return
             yield from map(Row._make, block)
