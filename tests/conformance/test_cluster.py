@@ -18,8 +18,14 @@ STRIDE = 5  # every fifth random script
 SCRIPTS_MAX = 12  # of one kind
 
 
-ONE_NODE = {"migration-delayed", "migration-disabled", "migration-upgrade", "migration-downgrade"}
-"""Chapters with settings of their own, about rules that see nothing of a cluster."""
+ONE_NODE = {
+    *("migration-delayed", "migration-disabled", "migration-upgrade", "migration-downgrade"),
+    *("acls", "acls-cluster"),
+}
+"""Chapters with settings of their own, about rules that see nothing of a cluster.
+
+The other nodes see changed ACLs within a second, so not after the time of a script: see ``test_shared_acls``.
+"""
 
 
 def chapters_with_same_settings() -> list[list[str]]:

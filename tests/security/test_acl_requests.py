@@ -21,6 +21,7 @@ from harness import (
     topic_id,
     versions,
 )
+from sasl_helpers import add_user, log_in, running_sasl_node
 
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
@@ -203,6 +204,26 @@ async def test_right_that_is_withdrawn_or_given_back_takes_effect_at_the_next_re
                 assert (await client.ask("heartbeat", **heartbeat_values("g", member)))["error_code"] == error
                 answer = await client.ask("offset_commit", 8, **commit_values("g", member))
                 assert answer["topics"][0]["partitions"][0]["error_code"] == error
+
+
+@async_test
+async def test_rights_are_those_of_the_user_who_has_authenticated(tmp_path: Path) -> None:
+    settings: Any = {"authorizer_class_name": STANDARD_AUTHORIZER, "super_users": "User:admin"}
+    async with running_sasl_node(tmp_path, **settings) as harness:
+        clients = {}
+        for user in ("alice", "bob", "admin"):
+            await add_user(harness.node.services.security, user)
+            clients[user] = await harness.connect()
+            assert (await log_in(clients[user], user))["error_code"] == "NONE"
+        rights = [creation(kind, "g", READ, ALLOW, principal="User:alice") for kind in (GROUP, TOPIC)]
+        assert await create(clients["bob"], *rights) == [(DENIED_CLUSTER, "Cluster authorization failed.")] * 2
+        assert await create(clients["admin"], *rights) == [("NONE", "")] * 2
+        member = await join_and_sync(clients["alice"], "g")
+        for user, error in (("alice", "NONE"), ("bob", DENIED_GROUP), ("admin", "NONE")):
+            answer = await clients[user].ask("heartbeat", **heartbeat_values("g", member))
+            assert answer["error_code"] == error, user
+        await clients["admin"].ask("delete_acls", filters=[filter_of(principal_filter="User:alice")])
+        assert (await clients["alice"].ask("heartbeat", **heartbeat_values("g", member)))["error_code"] == DENIED_GROUP
 
 
 @pytest.fixture

@@ -189,6 +189,16 @@ def describe_cluster(v: int) -> Step:
     return ["A", "describe_cluster", v, values]
 
 
+def describe_quotas(v: int) -> Step:
+    return ["A", "describe_client_quotas", v, {"components": [], "strict": False}]
+
+
+def alter_quotas(v: int) -> Step:
+    quota = {"key": "producer_byte_rate", "value": 1.0, "remove": False}
+    entry = {"entity": [{"entity_type": "user", "entity_name": "alice"}], "ops": [quota]}
+    return ["A", "alter_client_quotas", v, {"entries": [entry], "validate_only": True}]
+
+
 def add_partitions(v: int, *names: str) -> Step:
     values = {
         "v3_and_below_transactional_id": TX,
@@ -430,6 +440,9 @@ CLUSTER_ACLS: dict[str, Script] = {
         *(describe_cluster(v) for v in versions(0, 2)),
         *(["A", "list_config_resources", v, {"resource_types": []}] for v in versions(0, 1)),
         *(show(v) for v in versions(1, 3)),
+        *(describe_quotas(v) for v in versions(0, 1)),
+        *(alter_quotas(v) for v in versions(0, 1)),
+        ["A", "describe_user_scram_credentials", 0, {"users": [{"name": "alice"}]}],
         *remove(filter_of(), v=3),
     ],
 }
