@@ -83,7 +83,7 @@ async def test_denied_clients_get_the_error_of_the_cluster(tmp_path: Path) -> No
     async with running_node(tmp_path, authorizer=denying) as harness:
         client = await harness.connect()
         assert await alter(client, alteration(ANONYMOUS, request_percentage=1), alteration({})) == [denial, denial]
-        assert await describe(client) == denial
+        assert await describe(client) == ("CLUSTER_AUTHORIZATION_FAILED", None)
         assert harness.node.data.security.get("quotas") == {}
 
 

@@ -18,7 +18,7 @@ from ..codec.codes import NO_THROTTLE, kafka_error
 def handle(call: Call) -> Steps[None]:
     denial = authorize(call, DESCRIBE_BROKER_CONFIGS).error
     if denial:
-        refuse(call, CoordinatorError(*DESCRIBE_BROKER_CONFIGS.denial))
+        refuse(call, CoordinatorError(denial, ""))  # as Kafka, without a text
         return
     components: list[Component] = []
     for piece in pieces(call.request.components):
@@ -35,7 +35,7 @@ def handle(call: Call) -> Steps[None]:
 
 
 def refuse(call: Call, refusal: CoordinatorError) -> None:
-    fields = {"error_code": kafka_error(refusal.code), "error_message": str(refusal), "entries": None}
+    fields = {"error_code": kafka_error(refusal.code), "error_message": str(refusal) or None, "entries": None}
     call.respond(call.make("DescribeClientQuotasResponse", throttle_time=NO_THROTTLE, **fields))
 
 

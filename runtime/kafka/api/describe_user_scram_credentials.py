@@ -18,26 +18,32 @@ from ..codec.step_writer import write_in_steps
 
 def handle(call: Call) -> Steps[None]:
     verdict = authorize(call, DESCRIBE_SECURITY)
-    if verdict.error:
-        denial = DESCRIBE_SECURITY.denial
-        _respond(call, denial.code, denial.message, iter(()))
-        return
     requested = call.request.users
+    if verdict.error:
+        _respond(call, verdict.error, _denied_results(call, len(requested or ()), verdict.error))
+        return
     users = call.services.security.get(USERS)
     occurrences = yield from counted(user.name for user in requested or ())
     names = list(occurrences) or sorted(users)
-    _respond(call, ErrorCode.NONE, None, _results(call, names, occurrences, users))
+    _respond(call, ErrorCode.NONE, _results(call, names, occurrences, users))
 
 
-def _respond(call: Call, error: ErrorCode, message: str | None, results: Iterator[Any]) -> None:
+def _respond(call: Call, error: ErrorCode, results: Iterator[Any]) -> None:
     response = call.make(
         "DescribeUserScramCredentialsResponse",
         throttle_time=NO_THROTTLE,
         error_code=kafka_error(error),
-        error_message=message,
+        error_message=None,
         results=results,
     )
     call.encode_and_respond(lambda: write_in_steps(response))
+
+
+def _denied_results(call: Call, count: int, error: ErrorCode) -> Iterator[Any]:
+    """As in Kafka, the entries of denied users have no names."""
+    fields = {"user": "", "error_code": kafka_error(error), "error_message": None, "credential_infos": ()}
+    for _ in range(count):
+        yield call.make("DescribeUserScramCredentialsResult", **fields)
 
 
 def _results(call: Call, names: list[str], occurrences: Any, users: Section) -> Iterator[Any]:
