@@ -15,6 +15,7 @@ import java.util.TreeMap;
 import java.util.concurrent.LinkedBlockingQueue;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.ConsumerGroupDescription;
+import org.apache.kafka.clients.admin.MemberAssignment;
 import org.apache.kafka.clients.admin.MemberDescription;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
@@ -25,7 +26,7 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.StringDeserializer;
 
 /**
- * Members of one group with the consumer protocol (KIP-848), in one process: the bootstrap servers and the group.
+ * Members of one group, in one process: the bootstrap servers and the group.
  * It reads commands as JSON lines from its standard input and prints events as JSON lines.
  */
 class JavaMembers {
@@ -126,15 +127,21 @@ class JavaMembers {
         return offsets;
     }
 
-    /** By a topic or a pattern, and with an instance id or without one. */
+    /**
+     * By a topic or a pattern, and with an instance id or without one. The protocol is "consumer" (KIP-848), or
+     * "classic" if that is given; with a protocol given, the offsets are committed automatically.
+     */
     private Object join(JsonNode arguments) {
         String name = arguments.get("member").asText();
         Properties properties = new Properties();
         properties.put("bootstrap.servers", bootstrap);
         properties.put("group.id", group);
         properties.put("client.id", name);
-        properties.put("group.protocol", "consumer");
-        properties.put("enable.auto.commit", "false");
+        properties.put("group.protocol", arguments.path("protocol").asText("consumer"));
+        if (arguments.path("protocol").asText().equals("classic")) {
+            properties.put("heartbeat.interval.ms", "100");
+        }
+        properties.put("enable.auto.commit", String.valueOf(arguments.has("protocol")));
         properties.put("auto.offset.reset", "earliest");
         properties.put("fetch.max.wait.ms", "100");
         if (arguments.has("instance")) {
@@ -178,7 +185,8 @@ class JavaMembers {
                     "epoch", member.memberEpoch().orElse(-1),
                     "upgraded", String.valueOf(member.upgraded().orElse(null)),
                     "partitions", numbers(member.assignment().topicPartitions()),
-                    "target", numbers(member.targetAssignment().orElseThrow().topicPartitions())));
+                    "target", member.targetAssignment().map(MemberAssignment::topicPartitions)
+                        .map(JavaMembers::numbers).orElse(List.of())));
             }
             return Map.of(
                 "type", found.type().toString(), "state", found.groupState().toString(),

@@ -1,16 +1,19 @@
-"""Java consumers with ``group.protocol=consumer`` (KIP-848).
+"""Java consumers with ``group.protocol=consumer`` (KIP-848), and the change from the classic protocol and back.
 
 Skipped where there is no Java or no Maven, which brings the jars; in CI that is a failure.
 """
 
 from __future__ import annotations
 
+import itertools
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from .group_clients import PARTITIONS, is_fair_share
 from .java import JavaMembers, JavaProducer, compile_members
@@ -21,6 +24,7 @@ from .waiting import wait_until
 
 TOPIC, OTHER_TOPIC, GROUP = "orders", "payments", "shop"
 RECORDS = 60
+PAUSE_S = 0.005  # between two records of a ``Load``
 
 
 class JavaGroup:
@@ -30,22 +34,48 @@ class JavaGroup:
         self._jars = jars
         self._classes = classes
         self._folder = folder
-        self._bootstrap = bootstrap
+        self.bootstrap = bootstrap
         self._closing = closing
 
     def members(self, name: str, group: str = GROUP) -> JavaMembers:
         """A process for members."""
-        members = JavaMembers(self._jars, self._classes, name, self._folder, self._bootstrap, group)
+        members = JavaMembers(self._jars, self._classes, name, self._folder, self.bootstrap, group)
         self._closing.callback(members.finish)
         return members
 
     def produce(self) -> None:
-        options: dict[str, Any] = {"topic": TOPIC, "bootstrap_server": self._bootstrap, "max_messages": RECORDS}
+        options: dict[str, Any] = {"topic": TOPIC, "bootstrap_server": self.bootstrap, "max_messages": RECORDS}
         # With keys the records go to all partitions.
         options |= {"repeating_keys": 2 * PARTITIONS_PER_TOPIC}
         producer = JavaProducer(self._jars, "producer", self._folder, **options)
         self._closing.callback(producer.finish)
         assert len(producer.sent()) == RECORDS
+
+
+class Load(threading.Thread):
+    """Produces records to all partitions in turn, until it is ended. ``sent``: the partition and offset of each."""
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__()
+        self.sent: list[tuple[int, int]] = []
+        self._is_ended = threading.Event()
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
+
+    def run(self) -> None:
+        for partition in itertools.cycle(PARTITIONS):
+            self._producer.produce(TOPIC, b"record", partition=partition, on_delivery=self._delivered)
+            self._producer.poll(0)
+            if self._is_ended.wait(PAUSE_S):
+                break
+        self._producer.flush()
+
+    def _delivered(self, error: object, message: Any) -> None:
+        assert error is None, error
+        self.sent.append((message.partition(), message.offset()))
+
+    def end(self) -> None:
+        self._is_ended.set()
+        self.join()
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +92,14 @@ def java_group(class_path: Path, classes: Path, tmp_path: Path) -> Iterator[Java
     options = ("--topic", f"{TOPIC}:{PARTITIONS_PER_TOPIC}", "--topic", f"{OTHER_TOPIC}:1")
     with ExitStack() as closing, ServerProcess(tmp_path, settings=settings, options=options) as server:
         yield JavaGroup(class_path, classes, tmp_path, server.bootstrap, closing)
+
+
+@pytest.fixture
+def load(java_group: JavaGroup) -> Iterator[Load]:
+    load = Load(java_group.bootstrap)
+    load.start()
+    yield load
+    load.end()
 
 
 def join(members: JavaMembers, name: str, **options: str) -> None:
@@ -168,3 +206,41 @@ def test_patterns_of_java(java_group: JavaGroup) -> None:
     [failure] = wait_until(lambda: members.of("invalid", "error"), bool, "an error of an invalid pattern")
     assert "InvalidRegularExpression" in failure["error"]
     assert "missing closing )" in failure["error"]
+
+
+def test_rolling_change_of_the_protocol_of_java_and_back(java_group: JavaGroup, load: Load) -> None:
+    """Under load. Consumers are replaced one by one; the others go on. No partition has two consumers at once."""
+    members = java_group.members("members")
+    running = ["old 1", "old 2"]
+    for name in running:
+        join(members, name, protocol="classic")
+    wait_for_shares(*((members, name) for name in running))
+    for turn, protocol in enumerate(("consumer", "consumer", "classic", "classic")):
+        members.ask("leave", member=running.pop(0))
+        running.append(f"{protocol} {turn}")
+        join(members, running[-1], protocol=protocol)
+        wait_for_shares(*((members, name) for name in running))
+        if turn == 1:
+            assert members.ask("describe")["type"] == "Consumer"
+    assert members.ask("describe")["type"] == "Classic"
+    load.end()
+    wait_until(lambda: len(members.events("record")), lambda count: count >= len(load.sent), "all records")
+    assert members.events("error") == []
+    check_owners(members.events())
+    received = [(event["partition"], event["offset"]) for event in members.events("record")]
+    assert sorted(received) == sorted(load.sent)
+    assert len(received) > RECORDS
+
+
+def check_owners(events: list[Any]) -> None:
+    """A partition is assigned to one member at a time, which gets its records."""
+    owners: dict[int, str] = {}
+    for event in events:
+        if event["event"] == "record":
+            assert owners.get(event["partition"]) == event["member"], event
+        elif event["event"] == "assigned":
+            assert not owners.keys() & event["partitions"], f"{event} while the owners are {owners}"
+            owners |= dict.fromkeys(event["partitions"], event["member"])
+        elif event["event"] in ("revoked", "lost"):
+            for partition in event["partitions"]:
+                assert owners.pop(partition) == event["member"], event
