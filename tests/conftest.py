@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -42,6 +43,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("numprocesses", None) or hasattr(config, "workerinput"):
         rank = {folder: number for number, folder in enumerate(LONGEST_FIRST)}
         items.sort(key=lambda item: rank.get(item.path.parent.name, len(rank)))
+
+
+def pytest_collection_finish() -> None:
+    freeze_heap()
+
+
+def freeze_heap() -> None:
+    """Modules and collected tests live until the end: each collection of garbage would look at all of them again."""
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="module")
+def heap_frozen_again() -> Iterator[None]:
+    """For tests that freeze and unfreeze the heap."""
+    yield
+    freeze_heap()
 
 
 @pytest.hookimpl(optionalhook=True)

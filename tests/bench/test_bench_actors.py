@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,14 +15,9 @@ from callboard.bench.actor_designs import DESIGNS, BareDeque, Participant, Token
 from callboard.bench.actors import LABELS, PYKKA_MAX, UVLOOP, Aim, DesignRun, Row, _aims, _options
 from callboard.bench.harness import BenchError
 
+pytestmark = pytest.mark.usefixtures("heap_frozen_again")  # measuring freezes the heap
+
 RATES = {"flood_per_s", "bursts_per_s", "hops_per_s"}
-
-
-@pytest.fixture(autouse=True)
-def thawed() -> Iterator[None]:
-    """Measuring freezes the heap (gc.freeze), which is undone for other tests."""
-    yield
-    gc.unfreeze()
 
 
 # The designs ----------------------------------------------------------------------------------------------------------

@@ -59,6 +59,8 @@ FIELDS = {
     ),
     *("fairness", "right", "wrong", "python", "switch_interval_ms"),
 }
+pytestmark = pytest.mark.usefixtures("heap_frozen_again")  # measuring freezes and unfreezes the heap
+
 # Modules that a measured process must not import: they do not exist for all builds, and cost memory.
 HEAVY = {"kio", "uvloop", "structlog", "rich", "matplotlib"}
 

@@ -12,6 +12,8 @@ import pytest
 
 from callboard.runtime.cli import serve
 
+pytestmark = pytest.mark.usefixtures("heap_frozen_again")
+
 EXAMINED_MAX = 13_000
 """Objects; each takes about 0.4 us."""
 
@@ -19,9 +21,9 @@ EXAMINED_MAX = 13_000
 @pytest.fixture
 def _restored_collector() -> Iterator[None]:
     thresholds = gc.get_threshold()
+    gc.unfreeze()  # as in a process that runs no tests
     yield
     gc.set_threshold(*thresholds)
-    gc.unfreeze()
 
 
 @pytest.mark.usefixtures("_restored_collector")
