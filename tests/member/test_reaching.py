@@ -14,6 +14,7 @@ from harness import async_test
 from callboard.actors.messages import DescribeGroup
 from callboard.runtime.client import reaching
 from callboard.runtime.client.connection import ChannelLost, Connection, connect_to
+from callboard.runtime.client.security import NO_SECURITY, ClientSecurity
 from callboard.runtime.embed.coordinator import Coordinator
 from callboard.runtime.member.tcp import TcpConnector
 
@@ -32,6 +33,7 @@ class ScriptedServer:
 
     def __init__(self, address: Any, coordinators: list[Any]) -> None:
         self.address = address
+        self.security = NO_SECURITY
         self.coordinators = coordinators
         self.lookups = 0
 
@@ -69,9 +71,9 @@ async def test_server_that_answered_last_is_asked_first() -> None:
         (await connector.connect_to_any("me")).close()
         tried: list[str] = []
 
-        async def record(address: Any, client_id: str) -> Connection:
+        async def record(address: Any, client_id: str, security: ClientSecurity) -> Connection:
             tried.append(str(address))
-            return await connect_to(address, client_id)
+            return await connect_to(address, client_id, security)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(reaching, "connect_to", record)
