@@ -18,7 +18,6 @@ from .handshakes import Handshakes
 from .listener_tls import ListenerTls
 from .principal_rules import NoRuleMatches
 
-READ_BYTES: Final = 65_536
 FIRST_BYTES: Final = 8
 """Enough to tell which protocol a client speaks."""
 
@@ -141,7 +140,7 @@ class TlsConnection(asyncio.Protocol):
         is_ended = is_broken = False
         try:
             while incoming.pending or tls.pending():  # instead of reading until there is an exception
-                data = tls.read(READ_BYTES)
+                data = tls.read(incoming.pending or tls.pending())
                 if not data:
                     is_ended = True
                     break
