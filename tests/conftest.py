@@ -6,7 +6,7 @@ import gc
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -45,8 +45,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: rank.get(item.path.parent.name, len(rank)))
 
 
-def pytest_collection_finish() -> None:
-    freeze_heap()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Nothing that collection makes is garbage."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        freeze_heap()
+        gc.enable()
 
 
 def freeze_heap() -> None:

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -43,8 +44,6 @@ EXAMPLES_NEED = {
     "test_aiokafka_service.py": {"aiokafka", "pytest"},
     "test_confluent_rebalance.py": {"confluent_kafka", "pytest"},
 }
-GRAPH = graph(FILES)
-
 Rule = Callable[[str, Path], list[str]]
 """What in a source, that stands or might stand at a path, breaks a rule."""
 
@@ -52,6 +51,12 @@ Rule = Callable[[str, Path], list[str]]
 def offenders(rule: Rule, paths: list[Path]) -> list[str]:
     """All that break a rule, as "path: what"."""
     return [f"{path.relative_to(ROOT)}: {what}" for path in paths for what in rule(path.read_text(), path)]
+
+
+@cache
+def edges() -> dict[str, frozenset[str]]:
+    """By file, the files that it imports."""
+    return graph(FILES)
 
 
 def layer_of(path: Path) -> str:
@@ -68,17 +73,17 @@ def inside(target: str, folder: str) -> bool:
 def forbidden(source: str, path: Path) -> list[str]:
     """The files of ours that a file imports and its package may not."""
     importer = str(path.relative_to(ROOT).with_suffix(""))
-    files = frozenset(GRAPH) | {importer}
+    files = frozenset(edges()) | {importer}
     return [target for target in targets(source, path, files) if not is_allowed(importer, target)]
 
 
 def test_every_file_belongs_to_a_package_of_the_table() -> None:
-    assert [file for file in GRAPH if package_of(file) is None] == []
+    assert [file for file in edges() if package_of(file) is None] == []
 
 
 def test_every_path_of_the_table_exists() -> None:
     paths = [path for package in PACKAGES.values() for path in package.paths]
-    assert [path for path in paths if path not in GRAPH and not (ROOT / path).is_dir()] == []
+    assert [path for path in paths if path not in edges() and not (ROOT / path).is_dir()] == []
 
 
 def test_packages_import_only_what_the_table_allows() -> None:
@@ -98,7 +103,7 @@ def test_table_allows_only_what_stands_above_it() -> None:
 
 
 def test_table_allows_nothing_that_no_file_imports() -> None:
-    files = {(package_of(file), other) for file, theirs in GRAPH.items() for other in theirs}
+    files = {(package_of(file), other) for file, theirs in edges().items() for other in theirs}
     used = files | {(own, package_of(other)) for own, other in files}
     unused = [
         f"{name}: {other}"
@@ -140,7 +145,7 @@ def test_a_forbidden_import_is_found(file: str, line: str, expected: list[str]) 
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:
-    assert circles(GRAPH) == sorted(CIRCLES_ALLOWED)
+    assert circles(edges()) == sorted(CIRCLES_ALLOWED)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +186,7 @@ def test_every_form_of_import_is_an_edge_of_the_graph(line: str) -> None:
 
 def test_importing_the_whole_engine_loads_nothing_of_kafka() -> None:
     """All that ``callboard.actors`` and ``callboard.runtime`` export, and the engine's files that they do not."""
-    engine = sorted(file for file in GRAPH if package_of(file) in ENGINE)
+    engine = sorted(file for file in edges() if package_of(file) in ENGINE)
     names = [".".join((NAME, *file.removesuffix("/__init__").split("/"))) for file in engine]
     code = f"""
 import sys
