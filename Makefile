@@ -16,13 +16,13 @@ REAL_TIME := $(wildcard tests/faults tests/peers tests/real_kafka tests/suites)
 PURE := $(wildcard tests/common tests/coordinator tests/group tests/settings tests/timer tests/topics tests/transactions \
   tests/log/test_log_batch.py tests/log/test_log_codecs.py tests/log/test_log_records.py tests/log/test_log_spans.py)
 
-.PHONY: run test test-real-time test-others quick check audit golden suites docs soak bars bench clean
+.PHONY: run test test-real-time test-others quick check style types audit golden suites docs soak bars bench clean
 
 run: $(VENV)/.installed
 	$(BIN)/callboard serve --listen 127.0.0.1:9092 --data ./data
 
-test: check
-	$(MAKE) --no-print-directory --jobs=2 test-real-time test-others
+test: style
+	$(MAKE) --no-print-directory --jobs=3 types test-real-time test-others
 
 test-real-time: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q $(REAL_TIME)
@@ -36,10 +36,14 @@ quick: check
 	PYTHONPATH=tests $(BIN)/python -m simulation 0 50
 	PYTHONPATH=tests $(BIN)/python -m crashes 0 50
 
-check: $(VENV)/.installed-test
-	$(BIN)/python tests/links.py
+check: style types
+
+style: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: $(VENV)/.installed-test
+	$(BIN)/python tests/links.py
 	$(BIN)/mypy --strict -p callboard
 	cd tests && $(abspath $(BIN))/mypy --config-file $(CURDIR)/setup.cfg --cache-dir $(CURDIR)/.mypy_cache --strict .
 	$(BIN)/mypy --strict examples docs/site
