@@ -29,6 +29,7 @@ KILL_ROUNDS = "CALLBOARD_KILL_ROUNDS=20"
 WHEEL_STEPS = "CALLBOARD_WHEEL_STEPS=5000000"
 FUZZ_FRAMES = "CALLBOARD_FUZZ_FRAMES=100000"
 TLS_FUZZ_CASES = "CALLBOARD_TLS_FUZZ_CASES=100000"
+SASL_FUZZ_CASES = "CALLBOARD_SASL_FUZZ_CASES=100000"
 FAULTS = 10  # of a seed
 MANY_EXAMPLES = "CALLBOARD_EXAMPLE_FACTOR=20"
 
@@ -121,6 +122,11 @@ def run_fuzz(seed: int) -> str | None:
 def run_tls_fuzz(seed: int) -> str | None:
     """100,000 handshakes and connections with damaged TLS."""
     return run_pytest("tests/tls/test_tls_fuzz.py", f"CALLBOARD_TLS_FUZZ_SEED={seed}", TLS_FUZZ_CASES)
+
+
+def run_sasl_fuzz(seed: int) -> str | None:
+    """100,000 clients whose authentication is damaged."""
+    return run_pytest("tests/kafka/test_sasl_fuzz.py", f"CALLBOARD_SASL_FUZZ_SEED={seed}", SASL_FUZZ_CASES)
 
 
 def run_leases(seed: int) -> str | None:
@@ -256,6 +262,10 @@ PROOFS: Mapping[str, Proof] = {
     "fuzz": Proof(run_fuzz, 100, 1, f"{FUZZ_FRAMES} CALLBOARD_FUZZ_SEED={{seed}} pytest tests/kafka/test_fuzz.py"),
     "tls-fuzz": Proof(
         run_tls_fuzz, 100, 1, f"{TLS_FUZZ_CASES} CALLBOARD_TLS_FUZZ_SEED={{seed}} pytest tests/tls/test_tls_fuzz.py"
+    ),
+    "sasl-fuzz": Proof(
+        *(run_sasl_fuzz, 100, 1),
+        f"{SASL_FUZZ_CASES} CALLBOARD_SASL_FUZZ_SEED={{seed}} pytest tests/kafka/test_sasl_fuzz.py",
     ),
     "leases": Proof(run_leases, 500, 1, "CALLBOARD_LEASE_SEED={seed} pytest tests/member/test_member_lease.py"),
     "properties": Proof(
