@@ -1,11 +1,12 @@
-"""Real clients authenticate by each mechanism, over TCP without TLS, and commit offsets."""
+"""Real clients authenticate by each mechanism over TLS, and commit offsets."""
 
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import confluent_kafka as confluent
 import pytest
@@ -18,6 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     UserScramCredentialUpsertion,
 )
 from program_helpers import run
+from tls_helpers import TlsFolder
 
 from .server import TEST_SETTINGS, ServerProcess
 from .waiting import DEADLINE_S, wait_until
@@ -31,34 +33,41 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 SETTINGS = {
     **TEST_SETTINGS,
     "sasl_enabled_mechanisms": ",".join(MECHANISMS),
-    "allow_plain_without_tls": "true",
     "connection_failed_authentication_delay_ms": 0,
 }
 
 
+class SaslServer(NamedTuple):
+    bootstrap: str
+    authority: str
+
+
 @pytest.fixture(scope="module")
-def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SaslServer]:
     folder = tmp_path_factory.mktemp("sasl")
+    files = TlsFolder(folder)
     (folder / "password").write_text(f"{PASSWORD}\n", encoding="utf-8")
     added = run("users", "add", USER, "--password-file", "password", "--data", "data", folder=folder)
     assert (added.returncode, added.stdout) == (0, "user 'alice' added\n"), added.stderr
     options = ("--topic", f"{TOPIC}:1")
-    with ServerProcess(folder, settings=SETTINGS, options=options, listener="SASL_PLAINTEXT") as server:
-        yield server.bootstrap
+    settings = {**SETTINGS, **files.settings()}
+    with ServerProcess(folder, settings=settings, options=options, listener="SASL_SSL") as server:
+        yield SaslServer(server.bootstrap, str(files.truststore))
 
 
-def confluent_settings(bootstrap: str, mechanism: str, password: str = PASSWORD) -> dict[str, Any]:
+def confluent_settings(server: SaslServer, mechanism: str, password: str = PASSWORD) -> dict[str, Any]:
     return {
-        "bootstrap.servers": bootstrap,
-        "security.protocol": "SASL_PLAINTEXT",
+        "bootstrap.servers": server.bootstrap,
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": server.authority,
         "sasl.mechanism": mechanism,
         "sasl.username": USER,
         "sasl.password": password,
     }
 
 
-def commit_with_confluent(bootstrap: str, group: str, mechanism: str) -> int:
-    consumer = confluent.Consumer({**confluent_settings(bootstrap, mechanism), "group.id": group})
+def commit_with_confluent(server: SaslServer, group: str, mechanism: str) -> int:
+    consumer = confluent.Consumer({**confluent_settings(server, mechanism), "group.id": group})
     try:
         position = confluent.TopicPartition(TOPIC, 0, OFFSET)
         consumer.commit(offsets=[position], asynchronous=False)
@@ -68,13 +77,14 @@ def commit_with_confluent(bootstrap: str, group: str, mechanism: str) -> int:
         consumer.close()
 
 
-def commit_with_aiokafka(bootstrap: str, group: str, mechanism: str) -> int:
+def commit_with_aiokafka(server: SaslServer, group: str, mechanism: str) -> int:
     async def commit() -> int:
         consumer = AIOKafkaConsumer(
-            bootstrap_servers=bootstrap,
+            bootstrap_servers=server.bootstrap,
             group_id=group,
             enable_auto_commit=False,
-            security_protocol="SASL_PLAINTEXT",
+            security_protocol="SASL_SSL",
+            ssl_context=ssl.create_default_context(cafile=server.authority),
             sasl_mechanism=mechanism,
             sasl_plain_username=USER,
             sasl_plain_password=PASSWORD,
@@ -91,13 +101,14 @@ def commit_with_aiokafka(bootstrap: str, group: str, mechanism: str) -> int:
     return asyncio.run(commit())
 
 
-def commit_with_kafka_python(bootstrap: str, group: str, mechanism: str) -> int:
+def commit_with_kafka_python(server: SaslServer, group: str, mechanism: str) -> int:
     kafka: Any = import_module("kafka")
     consumer = kafka.KafkaConsumer(
-        bootstrap_servers=bootstrap,
+        bootstrap_servers=server.bootstrap,
         group_id=group,
         enable_auto_commit=False,
-        security_protocol="SASL_PLAINTEXT",
+        security_protocol="SASL_SSL",
+        ssl_cafile=server.authority,
         sasl_mechanism=mechanism,
         sasl_plain_username=USER,
         sasl_plain_password=PASSWORD,
@@ -111,7 +122,7 @@ def commit_with_kafka_python(bootstrap: str, group: str, mechanism: str) -> int:
         consumer.close()
 
 
-COMMITS: dict[str, Callable[[str, str, str], int]] = {
+COMMITS: dict[str, Callable[[SaslServer, str, str], int]] = {
     "confluent": commit_with_confluent,
     "aiokafka": commit_with_aiokafka,
     "kafka-python": commit_with_kafka_python,
@@ -120,13 +131,13 @@ COMMITS: dict[str, Callable[[str, str, str], int]] = {
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("client", COMMITS)
-def test_client_authenticates_and_commits(bootstrap: str, client: str, mechanism: str) -> None:
-    assert COMMITS[client](bootstrap, f"{client}-{mechanism}", mechanism) == OFFSET
+def test_client_authenticates_and_commits(server: SaslServer, client: str, mechanism: str) -> None:
+    assert COMMITS[client](server, f"{client}-{mechanism}", mechanism) == OFFSET
 
 
-def test_client_with_a_wrong_password_is_told_so(bootstrap: str) -> None:
+def test_client_with_a_wrong_password_is_told_so(server: SaslServer) -> None:
     errors: list[str] = []
-    settings = confluent_settings(bootstrap, "PLAIN", "wrong")
+    settings = confluent_settings(server, "PLAIN", "wrong")
     consumer = confluent.Consumer(
         {**settings, "group.id": "wrong", "error_cb": lambda error: errors.append(error.str()), "log_level": 0}
     )
@@ -136,8 +147,8 @@ def test_client_with_a_wrong_password_is_told_so(bootstrap: str) -> None:
     assert "Authentication failed: Invalid username or password" in errors[0]
 
 
-def test_admin_client_changes_users(bootstrap: str) -> None:
-    admin = AdminClient(confluent_settings(bootstrap, "SCRAM-SHA-512"))
+def test_admin_client_changes_users(server: SaslServer) -> None:
+    admin = AdminClient(confluent_settings(server, "SCRAM-SHA-512"))
     info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 8192)
     upsertion = UserScramCredentialUpsertion("bob", info, b"hidden")
     deletion = UserScramCredentialDeletion("nobody", ScramMechanism.SCRAM_SHA_256)
@@ -150,5 +161,5 @@ def test_admin_client_changes_users(bootstrap: str) -> None:
     assert [(each.mechanism, each.iterations) for each in described.scram_credential_infos] == [
         (ScramMechanism.SCRAM_SHA_256, 8192)
     ]
-    with_bob = {**confluent_settings(bootstrap, "SCRAM-SHA-256", "hidden"), "sasl.username": "bob"}
+    with_bob = {**confluent_settings(server, "SCRAM-SHA-256", "hidden"), "sasl.username": "bob"}
     assert TOPIC in AdminClient(with_bob).list_topics(timeout=DEADLINE_S).topics
