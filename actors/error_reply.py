@@ -6,7 +6,7 @@ from typing import Any
 
 from .errors import ErrorCode
 from .group.requests import REQUESTS
-from .messages import DeleteTopicOffsets, GroupRequest
+from .messages import DeleteTopicOffsets, GroupRequest, OffsetCommit, TxnOffsetCommit
 from .transactions.messages import (
     EndTransaction,
     InitProducerId,
@@ -29,6 +29,13 @@ def error_reply(request: GroupRequest | DeleteTopicOffsets | TransactionRequest,
             return (error,) * len(request.partitions)
         case _:
             return error
+
+
+def too_many_groups_reply(request: GroupRequest) -> Any:
+    """The reply to a request that would create a group above ``groups_max``. Clients report these codes as final."""
+    is_commit = isinstance(request, OffsetCommit | TxnOffsetCommit)
+    error = ErrorCode.INVALID_COMMIT_OFFSET_SIZE if is_commit else ErrorCode.GROUP_MAX_SIZE_REACHED
+    return error_reply(request, error)._replace(limit="groups_max")
 
 
 def over_limit_reply(request: GroupRequest, limit: str) -> Any:

@@ -172,6 +172,12 @@ class GroupSettings(ClassicGroupSettings, Protocol):
     """The settings that groups of all kinds use."""
 
     @property
+    def groups_max(self) -> int: ...
+
+    @property
+    def offsets_max_per_group(self) -> int: ...
+
+    @property
     def group_consumer_session_timeout_ms(self) -> int: ...
 
     @property

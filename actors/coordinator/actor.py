@@ -11,7 +11,7 @@ from typing import Any, get_args
 from ..base import DEFERRED, ActorRef, ChildFailed, ChildPassivated, ResilientActor
 from ..consumer_group.environment import ConsumerGroupPorts
 from ..engine_ports import Clock
-from ..error_reply import over_limit_reply
+from ..error_reply import over_limit_reply, too_many_groups_reply
 from ..errors import ErrorCode
 from ..group.environment import GroupEnvironment
 from ..group.kind import ABSENT_NAME
@@ -106,6 +106,8 @@ class CoordinatorActor(ResilientActor):
                 ref = self._groups.activate(number, group_id)
             elif (reply := row.absent(request)) is not None:
                 return reply
+            elif self._directory.is_full:
+                return too_many_groups_reply(request)
             elif self._directory.memory_limit.refuses_new():
                 return over_limit_reply(request, "memory_limit_bytes")
             else:

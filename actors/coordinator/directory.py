@@ -45,6 +45,11 @@ class Directory:
         """All groups without an actor: results of ``GroupData.pack``."""
         return self.partitions.passivated
 
+    @property
+    def is_full(self) -> bool:
+        """Whether there are ``groups_max`` groups."""
+        return len(self.groups) + len(self.passivated) >= self._settings.groups_max
+
     def add_active(self, group_id: str, partition: int, ref: ActorRef) -> None:
         """Add a group that has an actor now."""
         self.groups[group_id] = self.partitions[partition].active[group_id] = ref

@@ -4,7 +4,7 @@ kinds of groups.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..base import DEFERRED
@@ -18,7 +18,7 @@ from .active_group import ActiveGroup
 from .contexts import CommitContext, OffsetDeleteContext, deliver_reply
 from .deletion import wait_for_deletion
 from .in_flight import WaitingFetch
-from .offsets import CommitRecords, commit_records, txn_commit_records
+from .offsets import CommitRecords, GroupData, commit_records, txn_commit_records
 
 MakeRecords = Callable[[Any, int, int], CommitRecords]
 
@@ -49,12 +49,39 @@ def commit(
 def _append_commits(
     active: ActiveGroup, reply: ReplyTo | None, errors: tuple[ErrorCode, ...], records: tuple[Record, ...]
 ) -> object:
-    """A commit without a record is refused, because its metadata is too long."""
+    """A commit without a record is refused, because its metadata is too long, or the group has too many offsets."""
     limit = "" if len(records) == len(errors) else "offset_metadata_max_bytes"
+    offsets_max = active.environment.settings.offsets_max_per_group
+    if len(active.data.offsets) + len(records) > offsets_max:
+        count = len(records)
+        errors, records = within_room(active.data, errors, records, offsets_max - len(active.data.offsets))
+        limit = limit if len(records) == count else "offsets_max_per_group"
     if not records:
         return Committed(errors, limit=limit)
     active.append(records, CommitContext(reply, errors, limit))
     return DEFERRED
+
+
+def within_room(
+    data: GroupData, errors: tuple[ErrorCode, ...], records: tuple[Record, ...], room: int
+) -> tuple[tuple[ErrorCode, ...], tuple[Record, ...]]:
+    """Refuse the offsets of partitions that have none yet, beyond the first ``room`` of them."""
+    kept: list[Record] = []
+    added: set[tuple[str, int]] = set()
+    checked: list[ErrorCode] = []
+    remaining: Iterator[Any] = iter(records)
+    for error in errors:
+        if error is NO_ERROR:
+            record = next(remaining)
+            partition = record.topic, record.partition
+            if partition not in added and not data.has(*partition):
+                if len(added) >= room:
+                    checked.append(ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+                    continue
+                added.add(partition)
+            kept.append(record)
+        checked.append(error)
+    return tuple(checked), tuple(kept)
 
 
 def _commit_in_steps(

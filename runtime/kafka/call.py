@@ -32,6 +32,7 @@ Body = bytes | Steps[bytes | SharedBytes]
 """The body of a response, or the work that makes it."""
 
 Encoder = Callable[["Call", Any], Body]
+Converter = Callable[[Body], Body]
 
 
 def with_header(schema: Schema, correlation_id: int, body: bytes | SharedBytes) -> bytes | SharedBytes:
@@ -302,6 +303,13 @@ def watch(call: Call, observe: Callable[[Any], None]) -> None:
         return encode(call, reply)
 
     call._encode = observe_and_encode
+
+
+def convert_answer(call: Call, convert: Converter) -> None:
+    """Convert the body that is made of the reply to the message that was sent."""
+    encode: Encoder | None = getattr(call, "_encode", None)
+    if encode is not None:
+        call._encode = lambda call, reply: convert(encode(call, reply))
 
 
 class EncodingJob:

@@ -43,7 +43,9 @@ class ClientQuotas:
     ``has_request_quotas``: whether the time of requests has to be measured. ``on_change`` are called after a change.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, commit_rate: float = 0.0) -> None:
+        """``commit_rate``: the setting ``offset_commit_rate_per_group``."""
+        self.commit_rate = commit_rate
         self.on_change: list[Callable[[], None]] = []
         self._clock = clock
         self._requests = QuotaTable({}, REQUEST_PERCENTAGE)
@@ -52,6 +54,7 @@ class ClientQuotas:
         self._times = Counters(SlidingRate)
         self._buckets = Counters(TokenBucket)
         self._connects = Counters(SlidingRate)
+        self._commits = Counters(SlidingRate)
 
     def use(self, section: Mapping[str, Any]) -> None:
         """These are the stored quotas now."""
@@ -77,6 +80,12 @@ class ClientQuotas:
         if limit is None:
             return 0
         return self._times.of(limit.shared_by).throttle_ms(limit.value, self._clock.monotonic_ms())
+
+    def commit_throttle_ms(self, group_id: str) -> int:
+        """Count an OffsetCommit. Returns how long its client has to wait, because its group commits too often."""
+        rate, now_ms = self._commits.of(group_id), self._clock.monotonic_ms()
+        rate.add(1, now_ms)
+        return rate.throttle_ms(self.commit_rate, now_ms)
 
     def connection_throttle_ms(self, address: str) -> int:
         """Count a new connection. Returns for how long it has to be left alone, if the address has had too many."""

@@ -216,10 +216,7 @@ class Connection(asyncio.Protocol):
                 self.reject(error, drops_queued=False)
 
     def take_turn(self) -> int:
-        """Handle the next requests. Returns how many there may have been, for the budget of the iteration.
-
-        Queued requests come first, then the received bytes that are not split yet.
-        """
+        """Handle queued requests, then received bytes that are not split. Returns how many requests there may be."""
         if self.meter is not None and self.meter.measures(self, Connection.take_turn):
             return 2 * FRAMES_PER_TURN
         queued = min(len(self.requests.queue), FRAMES_PER_TURN)

@@ -356,7 +356,7 @@ def _make_services(
 
 
 def _quotas(data: NodeData, environment: Environment) -> ClientQuotas:
-    quotas = ClientQuotas(environment.clock)
+    quotas = ClientQuotas(environment.clock, data.configs.settings.offset_commit_rate_per_group)
     quotas.use(data.security.get(QUOTAS))
     data.security.on_change(QUOTAS, quotas.use)
     return quotas

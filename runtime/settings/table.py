@@ -22,6 +22,7 @@ from .audit import AuditRows, check_audit
 from .authorization import AuthorizationRows
 from .connections import ConnectionRows
 from .consumer_groups import BELOW, ORDERED, ConsumerGroupRows
+from .group_limits import GroupLimitRows
 from .listeners import PLAINTEXT, Listener
 from .rows import INT_MAX, LONG_MAX, Setting, SettingValue, row
 
@@ -40,7 +41,7 @@ DynamicPeers = Literal["local", "all", "none"]
 
 
 @dataclass(frozen=True, slots=True)
-class Settings(ConsumerGroupRows, ConnectionRows, AuditRows, AuthorizationRows):
+class Settings(ConsumerGroupRows, ConnectionRows, GroupLimitRows, AuditRows, AuthorizationRows):
     """The settings for ``--set`` and ``[settings]``. The table: these rows, and those of the base classes."""
 
     group_initial_rebalance_delay_ms: int = row(

@@ -54,6 +54,8 @@ class FakeGroupSettings:
         self.group_min_session_timeout_ms = 6000
         self.group_max_session_timeout_ms = 1_800_000
         self.group_max_size = 2**31 - 1
+        self.groups_max = 2**31 - 1
+        self.offsets_max_per_group = 2**31 - 1
         self.group_max_pending_members = 50_000
         self.group_consumer_session_timeout_ms = 45_000
         self.group_consumer_heartbeat_interval_ms = 5_000

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from harness import (
+    Client,
     NodeHarness,
     async_test,
     commit_values,
@@ -16,6 +17,7 @@ from harness import (
     frame,
     join_and_sync,
     join_values,
+    offsets,
     running_node,
 )
 from peers.wire import Plain
@@ -201,6 +203,31 @@ class Case(NamedTuple):
     client_id: str = CLIENT_ID
 
 
+async def join_two_groups(harness: NodeHarness) -> None:
+    client = await harness.connect()
+    answers = [await client.ask("join_group", 5, **join_values(group)) for group in ("a", "b")]
+    assert [answer["error_code"] for answer in answers] == ["MEMBER_ID_REQUIRED", "GROUP_MAX_SIZE_REACHED"]
+
+
+async def commit_to_two_groups(harness: NodeHarness) -> None:
+    client = await harness.connect()
+    codes = [await commit_codes(client, group, 0) for group in ("a", "b", "a")]
+    assert codes == [["NONE"], ["INVALID_COMMIT_OFFSET_SIZE"], ["NONE"]]
+
+
+async def commit_codes(client: Client, group: str, *partitions: int) -> list[str]:
+    topics: Plain = [{"name": "t", "partitions": [committed_partition(number, 1) for number in partitions]}]
+    answer: Any = await client.ask("offset_commit", 8, **{**commit_values(group), "topics": topics})
+    return [partition["error_code"] for partition in answer["topics"][0]["partitions"]]
+
+
+async def commit_too_many_partitions(harness: NodeHarness) -> None:
+    client = await harness.connect()
+    assert await commit_codes(client, "g", 1) == ["NONE"]
+    assert await commit_codes(client, "g", 1, 0, 2, 0) == ["NONE", "NONE", "INVALID_COMMIT_OFFSET_SIZE", "NONE"]
+    assert await offsets(client, "g") == {("t", 0): 1, ("t", 1): 1}
+
+
 MEMORY = "memory_limit_bytes"
 GIB = 2**30
 CASES = [
@@ -209,6 +236,9 @@ CASES = [
     Case("group_max_size", 1, join_full_group, "join_group version 5"),
     Case("group_consumer_max_size", 1, join_full_consumer_group, "consumer_group_heartbeat version 0"),
     Case(MEMORY, GIB, when_full(join_consumer_group), "consumer_group_heartbeat version 0"),
+    Case("groups_max", 1, join_two_groups, "join_group version 5"),
+    Case("groups_max", 1, commit_to_two_groups, "offset_commit version 8"),
+    Case("offsets_max_per_group", 2, commit_too_many_partitions, "offset_commit version 8"),
     Case("max_connections_per_ip", 1, connect_twice, "a new connection", ""),
     Case("max_partitions", 4, create_topics, "create_topics version 7"),
     Case("max_partitions", 4, create_topic_by_metadata, "metadata version 4"),

@@ -11,7 +11,16 @@ from typing import Any
 
 import pytest
 from client_quota_helpers import CLIENT_ID, IP, USER, alter, alteration
-from harness import Client, NodeHarness, async_test, commit_values, frame, random_entity, running_node
+from harness import (
+    Client,
+    NodeHarness,
+    async_test,
+    commit_values,
+    committed_partition,
+    frame,
+    random_entity,
+    running_node,
+)
 from peers.wire import Plain, decode, message_type
 
 from callboard.actors.errors import ErrorCode
@@ -173,3 +182,23 @@ async def test_address_with_too_many_new_connections_is_left_alone_and_then_rese
         timers.fire(delay_ms)
         assert await late.responses_until_disconnect() == []
         await client.ask("api_versions", 0)
+
+
+@async_test
+async def test_group_that_commits_too_often_is_throttled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running_node(tmp_path, offset_commit_rate_per_group=0.2) as harness:
+        timers, client = Timers(monkeypatch), await harness.connect()
+        other = await harness.connect()
+        times = []
+        for _ in range(3):
+            answer: Any = await client.ask("offset_commit", 8, **commit_values("g"))
+            assert answer["topics"][0]["partitions"][0]["error_code"] == "NONE"
+            times.append(answer["throttle_time"])
+        assert times[:2] == [0, 0]
+        assert 0 < times[2] <= 1000
+        assert is_muted(harness)
+        assert (await other.ask("offset_commit", 8, **commit_values("other")))["throttle_time"] == 0
+        topics: Plain = [{"name": "t", "partitions": [committed_partition(number % 3) for number in range(200)]}]
+        large: Any = await other.ask("offset_commit", 8, **{**commit_values("g"), "topics": topics})
+        assert 0 < large["throttle_time"] <= 1000
+        timers.fire(times[2])

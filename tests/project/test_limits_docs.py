@@ -52,6 +52,7 @@ REFUSING_NOBODY = {
     "topic_retention_bytes",
     "total_retention_bytes",
     "max_sliced_requests",
+    "offset_commit_rate_per_group",
 }
 
 

@@ -26,6 +26,7 @@ from ..call import Call
 from ..checks import Check
 from ..client_quotas import ClientQuotas
 from ..codec.schemas import Schema, schema
+from ..commit_rate import limited_commits
 from ..granted_at_once import at_once_if_granted
 from ..lease import AtOnce, at_once_with_lease, with_lease
 from ..peer_gate import PeerGate
@@ -274,6 +275,8 @@ class Routes:
             answer_at_once = getattr(module, "answer_at_once", None)
         elif api.whole == (checks.READ_GROUP,) and hasattr(module, "answer_at_once"):
             answer_at_once = at_once_if_granted(module.answer_at_once, self.authorizer)
+        if api.name == "offset_commit" and self.quotas.commit_rate:
+            handle = limited_commits(handle, self.quotas)
         if self.audit.is_on:
             handle = audited(api.name, handle)
             handle = unless_refused(handle, self.audit) if api.key in CHANGES else handle
