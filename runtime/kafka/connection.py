@@ -64,10 +64,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_local(self) -> bool:
-        """Whether the client is on this machine: its address is a loopback address.
-
-        False if the client reset the connection before it was accepted, because its address is then unknown.
-        """
+        """Whether the client has a loopback address. False if it was reset before it was accepted: it has none then."""
         peer = self.transport.get_extra_info("peername")
         return isinstance(peer, tuple) and is_loopback(peer[0])
 
