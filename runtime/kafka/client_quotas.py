@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter as CountsByName
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Final, Generic, TypeVar
@@ -16,6 +17,9 @@ COUNTERS_MAX: Final = 10_000
 
 PERCENT_PER_NS: Final = 100 / 1e9
 """Of one second of the event loop."""
+
+COMMIT_RATE: Final = "offset_commit_rate_per_group"
+QUOTAS_ENFORCED: Final = (REQUEST_PERCENTAGE, MUTATION_RATE, CONNECTION_RATE, COMMIT_RATE)
 
 Counter = TypeVar("Counter")
 
@@ -41,11 +45,13 @@ class ClientQuotas:
     """Counts what clients use, and tells how long they have to wait.
 
     ``has_request_quotas``: whether the time of requests has to be measured. ``on_change`` are called after a change.
+    ``throttled``: how often clients had to wait, by quota.
     """
 
     def __init__(self, clock: Clock, commit_rate: float = 0.0) -> None:
         """``commit_rate``: the setting ``offset_commit_rate_per_group``."""
         self.commit_rate = commit_rate
+        self.throttled = CountsByName(dict.fromkeys(QUOTAS_ENFORCED, 0))
         self.on_change: list[Callable[[], None]] = []
         self._clock = clock
         self._requests = QuotaTable({}, REQUEST_PERCENTAGE)
@@ -79,13 +85,17 @@ class ClientQuotas:
         limit = self._requests.of_client(user, client_id)
         if limit is None:
             return 0
-        return self._times.of(limit.shared_by).throttle_ms(limit.value, self._clock.monotonic_ms())
+        throttle_ms = self._times.of(limit.shared_by).throttle_ms(limit.value, self._clock.monotonic_ms())
+        self.throttled[REQUEST_PERCENTAGE] += throttle_ms > 0
+        return throttle_ms
 
     def commit_throttle_ms(self, group_id: str) -> int:
         """Count an OffsetCommit. Returns how long its client has to wait, because its group commits too often."""
         rate, now_ms = self._commits.of(group_id), self._clock.monotonic_ms()
         rate.add(1, now_ms)
-        return rate.throttle_ms(self.commit_rate, now_ms)
+        throttle_ms = rate.throttle_ms(self.commit_rate, now_ms)
+        self.throttled[COMMIT_RATE] += throttle_ms > 0
+        return throttle_ms
 
     def connection_throttle_ms(self, address: str) -> int:
         """Count a new connection. Returns for how long it has to be left alone, if the address has had too many."""
@@ -100,6 +110,7 @@ class ClientQuotas:
         throttle_ms = rate.throttle_ms(limit.value, now_ms)
         if throttle_ms:
             rate.add(-1, now_ms)  # it does not count
+            self.throttled[CONNECTION_RATE] += 1
         return throttle_ms
 
     def mutations(self, user: str, client_id: str, *, is_strict: bool) -> MutationQuota | None:

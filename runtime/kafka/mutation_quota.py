@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
+from ..security.quotas import MUTATION_RATE
 from .call import Call
 from .client_quotas import MutationQuota
 
@@ -32,5 +33,6 @@ def throttle(call: Call) -> timedelta:
     quota = mutation_quota(call)
     throttle_ms = 0 if quota is None else quota.throttle_ms()
     if throttle_ms:
+        call.services.quotas.throttled[MUTATION_RATE] += 1
         call.connection.mute(throttle_ms)
     return timedelta(milliseconds=throttle_ms)

@@ -22,10 +22,14 @@ class RefusedCounts(NamedTuple):
 
 
 class ConnectionSample(NamedTuple):
-    """``over_limit``: refusals by limit. ``certificate_seconds_left``: by listener, for those with TLS."""
+    """``over_limit``: refusals by limit. ``throttled``: waits by quota.
+
+    ``certificate_seconds_left``: by listener, for those with TLS.
+    """
 
     open: int
     over_limit: Mapping[str, int]
+    throttled: Mapping[str, int]
     certificate_seconds_left: Mapping[str, float]
 
 
@@ -46,6 +50,7 @@ class NodeSample(NamedTuple):
     log: LogStats
     damages: int
     compactions: int
+    audit_failure: str
 
 
 def sample(node: Node) -> NodeSample:
@@ -62,6 +67,7 @@ def sample(node: Node) -> NodeSample:
         ConnectionSample(
             len(node.connections),
             dict(node.services.over_limit.counts),
+            dict(node.services.quotas.throttled),
             node.listeners.certificate_seconds_left(),
         ),
         len(node.actors.transaction_table),
@@ -74,6 +80,7 @@ def sample(node: Node) -> NodeSample:
         node.offsets_log.stats(),
         len(node.offsets_log.damages()),
         node.compactions,
+        node.services.audit.failure,
     )
 
 

@@ -46,6 +46,10 @@ class Audit(Protocol):
         """Whether anything is kept. It does not change."""
 
     @property
+    def failure(self) -> str:
+        """Why lines cannot be written; "" if they can."""
+
+    @property
     def refusal(self) -> str:
         """Why changes must be refused, as the trail cannot be written and ``audit_required`` is set; else ""."""
 
@@ -72,6 +76,7 @@ class NoAudit:
     """Keeps nothing."""
 
     is_on = False
+    failure = ""
     refusal = ""
 
     def authenticated(self, who: Who, mechanism: str, details: Mapping[str, str]) -> None: ...

@@ -21,6 +21,7 @@ from callboard.runtime.disk.disk import Disk
 from callboard.runtime.kafka.api import APIS, CHANGES
 from callboard.runtime.kafka.group_changes import OFFSETS_MAX
 from callboard.runtime.node.environment import Environment
+from callboard.runtime.node.sample import sample
 from callboard.runtime.security.audit_file import FILE_NAME
 from callboard.runtime.security.resources import Operation, ResourceType
 from callboard.runtime.settings.table import Settings
@@ -226,8 +227,9 @@ async def test_changes_are_refused_while_a_required_trail_cannot_be_written(tmp_
     async with running_node(tmp_path, environment=environment, **settings) as harness:
         client = await harness.connect()
         await create_topics(client, new_topic("a", 1))
-        while not harness.node.services.audit.failure:  # type: ignore[attr-defined]
+        while not harness.node.services.audit.failure:
             await client.ask("api_versions", 0)
+        assert sample(harness.node).audit_failure
         answer = await client.ask("delete_topics", topics=[{"name": "a", "topic_id": None}], timeout=1000)
         assert answer["responses"][0]["error_code"] == ("KAFKA_STORAGE_ERROR" if is_required else "NONE")
         assert (await client.ask("offset_commit", 8, **commit_values("g")))["topics"][0]["partitions"][0][
@@ -284,7 +286,7 @@ async def test_changes_by_the_program_are_refused_while_a_required_trail_cannot_
     environment = Environment(disk=FailingDisk())
     async with Coordinator(tmp_path, audit="file", audit_required=True, environment=environment) as coordinator:
         await coordinator.create_topic("a", 1)
-        while not coordinator.node.services.audit.failure:  # type: ignore[attr-defined]
+        while not coordinator.node.services.audit.failure:
             await asyncio.sleep(0.001)
         for change in (coordinator.delete_topic("a"), coordinator.set(group_max_size=5), coordinator.delete("g")):
             with pytest.raises(CoordinatorError, match="audit trail cannot be written") as raised:

@@ -79,6 +79,7 @@ async def test_client_above_its_share_of_time_gets_its_answer_and_is_muted(
         throttle_ms = (await client.receive("list_groups", 3))["throttle_time"]
         assert 0 < throttle_ms <= 500
         assert is_muted(harness)
+        assert quotas.throttled["request_percentage"] == 1
         second = asyncio.ensure_future(client.receive("list_groups", 3))
         for _ in range(100):
             await asyncio.sleep(0)
@@ -160,6 +161,7 @@ async def test_creation_of_partitions_above_the_quota_is_refused_for_new_clients
         answer: Any = await client.ask("create_partitions", topics=grown, timeout=1000, validate_only=False)
         assert answer["results"][0]["error_code"] == "THROTTLING_QUOTA_EXCEEDED"
         timers.fire(answer["throttle_time"])
+        assert harness.node.services.quotas.throttled["controller_mutation_rate"] == 3
         answer = await client.ask("delete_topics", topics=[{"name": "a", "topic_id": None}], timeout=1000)
         assert answer["responses"][0]["error_code"] == "THROTTLING_QUOTA_EXCEEDED"
 
@@ -178,6 +180,7 @@ async def test_address_with_too_many_new_connections_is_left_alone_and_then_rese
         late.write(frame("api_versions", 0))
         await wait_until(lambda: is_muted(harness))
         assert await (await harness.connect()).responses_until_disconnect() == []  # too many are left alone
+        assert harness.node.services.quotas.throttled["connection_creation_rate"] == 2
         [delay_ms] = [delay_ms for delay_ms, _ in timers.waiting if delay_ms <= 1000][:1]
         timers.fire(delay_ms)
         assert await late.responses_until_disconnect() == []
@@ -202,3 +205,4 @@ async def test_group_that_commits_too_often_is_throttled(tmp_path: Path, monkeyp
         large: Any = await other.ask("offset_commit", 8, **{**commit_values("g"), "topics": topics})
         assert 0 < large["throttle_time"] <= 1000
         timers.fire(times[2])
+        assert harness.node.services.quotas.throttled["offset_commit_rate_per_group"] == 2
