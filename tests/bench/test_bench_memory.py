@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import urllib.request
-from email.message import Message
-from io import BytesIO
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from urllib.error import HTTPError
+from threading import Thread
 
 import pytest
 
@@ -27,20 +26,32 @@ def test_counted_bytes_are_those_of_all_kinds() -> None:
     assert counted_in(PAGE) == 1_500_300
 
 
-def test_metrics_of_busy_server_are_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers: list[int | bytes] = [503, 503, b"page"]
+@pytest.fixture
+def busy_address() -> Iterator[str]:
+    """A server whose third answer is a page; all others are errors."""
+    answers = iter((503, 503, 200))
 
-    def urlopen(url: str, timeout: float) -> BytesIO:
-        answer = answers.pop(0)
-        if isinstance(answer, int):
-            raise HTTPError(url, answer, "", Message(), None)
-        return BytesIO(answer)
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(next(answers, 404))
+            self.end_headers()
+            self.wfile.write(b"page")
 
-    monkeypatch.setattr(urllib.request, "urlopen", urlopen)
-    assert memory._metrics_page("http://x/metrics") == "page"
-    answers.append(404)
-    with pytest.raises(HTTPError):
-        memory._metrics_page("http://x/metrics")
+        def log_message(self, *_arguments: object) -> None:
+            """Print nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Answer) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_metrics_of_busy_server_are_asked_for_again(busy_address: str) -> None:
+    assert memory._metrics_page(busy_address) == "page"
+    with pytest.raises(OSError, match="GET /metrics was answered with 404"):
+        memory._metrics_page(busy_address)
 
 
 def test_ratio_is_that_of_peak_and_limit() -> None:
