@@ -18,13 +18,13 @@ from .authenticator import Authenticator, SessionRoutes
 from .call import Call, with_header
 from .connection_phase import Event, Phase, next_phase
 from .connection_ports import Pool, RouteSource
-from .framing import BYTES_PER_TURN, FRAMES_PER_TURN, HEADER_BYTES, BadRequest, FrameSplitter, NotServed, OverLimit
+from .framing import BYTES_PER_TURN, FRAMES_PER_TURN, HEADER_BYTES, BadRequest, FrameSplitter
 from .grants import Grants
 from .handling_job import LARGE_REQUEST_BYTES, as_bad_request, handle_large, run_handler, run_in_slices
 from .holds import Hold, Holds
 from .output import WRITE_BYTES, Output
 from .pending_requests import MAX_CALLS_OPEN, SMALL_REQUEST_BYTES, PendingRequests, QueuedRequest
-from .principal import ANONYMOUS, USER, Principal
+from .principal import ANONYMOUS, Principal
 from .rejection import report_rejection
 from .request_decoding import decode_client_id, decode_request, open_route
 from .request_names import UNKNOWN, schema_name
@@ -95,7 +95,7 @@ class Connection(asyncio.Protocol):
         """Begin to serve a client of a listener without TLS."""
         self.accept(cast("asyncio.Transport", transport))
         if self.phase is Phase.HANDSHAKE:
-            self.end_handshake(None)
+            self.end_handshake()
 
     def accept(self, transport: Transport) -> None:
         """A client has connected. Closes the transport if there are too many connections."""
@@ -106,10 +106,8 @@ class Connection(asyncio.Protocol):
         if not self._pool.add(self):
             self.abort()
 
-    def end_handshake(self, principal_name: str | None) -> None:
-        """The TLS handshake is over. ``principal_name``: that of the client's certificate; None without one."""
-        if principal_name is not None:
-            self.principal = Principal(USER, principal_name)
+    def end_handshake(self) -> None:
+        """The TLS handshake is over, if there is one."""
         self._advance(Event.CONNECTED)
         sasl = self.services.sasl.get(self.listener)
         if sasl is None:
@@ -126,10 +124,6 @@ class Connection(asyncio.Protocol):
         self._advance(Event.AUTHENTICATED)
         if rest:
             self._receive(rest)
-
-    def fail_handshake(self, reason: str, limit: str) -> None:
-        """The TLS handshake has failed. ``limit``: the setting that is exceeded; "" for none."""
-        self.reject(OverLimit(limit, "the TLS handshake", reason) if limit else NotServed(reason))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Keep pending requests: a member stays in its group until its session expires, as in Kafka.

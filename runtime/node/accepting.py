@@ -61,8 +61,9 @@ class AcceptingListeners:
         if tls is None or self._handshakes is None:
             return connection
         from ..tls.connection import TlsConnection
+        from .tls_client import TlsClient
 
-        return TlsConnection(tls, connection, self._handshakes)
+        return TlsConnection(tls, TlsClient(connection), self._handshakes)
 
     def close(self) -> None:
         for server in self._servers:

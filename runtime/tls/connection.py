@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol, cast
 from .der import BadCertificate
 from .failures import describe_failure
 from .handshakes import Handshakes
-from .listener_tls import ListenerTls
+from .listener_tls import ListenerTls, TlsPeer
 from .principal_rules import NoRuleMatches
 
 FIRST_BYTES: Final = 8
@@ -28,8 +28,8 @@ class Application(Protocol):
     def accept(self, transport: TlsConnection) -> None:
         """A client has connected; its handshake begins. May close the transport."""
 
-    def end_handshake(self, principal_name: str | None) -> None:
-        """The handshake is over. ``principal_name``: of the client's certificate; None without one."""
+    def end_handshake(self, peer: TlsPeer | None) -> None:
+        """The handshake is over. ``peer``: who the client is by its certificate; None without one."""
 
     def fail_handshake(self, reason: str, limit: str) -> None:
         """The handshake has failed. ``limit``: the setting that is exceeded, or ""."""
@@ -116,13 +116,13 @@ class TlsConnection(asyncio.Protocol):
     def _end_handshake(self) -> None:
         self._handshakes.end(self)
         try:
-            name = self._tls.principal_name(self._object)
+            peer = self._tls.peer(self._object)
         except (NoRuleMatches, BadCertificate) as error:
             self.fail(str(error))
             return
         self._is_secured = True
         self._transport.resume_reading()
-        self._application.end_handshake(name)
+        self._application.end_handshake(peer)
         if not self._is_closed:
             self._deliver()
 

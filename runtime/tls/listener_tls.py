@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from datetime import datetime
+from typing import NamedTuple
 
 from ..common.errors import StartError
 from ..common.logs import get_logger
@@ -15,6 +16,13 @@ from .principal_rules import apply_rules
 from .settings import TlsSettings
 
 log = get_logger("callboard.runtime")
+
+
+class TlsPeer(NamedTuple):
+    """Who a client is by its certificate. ``name``: what the rules have made of its distinguished name."""
+
+    name: str
+    certificate_serial: int
 
 
 class ListenerTls:
@@ -35,13 +43,15 @@ class ListenerTls:
         """When the server's certificate expires."""
         return self._certificate.not_after
 
-    def principal_name(self, tls: ssl.SSLObject) -> str | None:
-        """The name of a client after the handshake; None without a certificate.
+    def peer(self, tls: ssl.SSLObject) -> TlsPeer | None:
+        """Who a client is after the handshake; None without a certificate.
 
         Raises NoRuleMatches, and BadCertificate.
         """
         certificate = peer_certificate(tls)
-        return None if certificate is None else apply_rules(self.settings.rules, format_name(certificate.subject))
+        if certificate is None:
+            return None
+        return TlsPeer(apply_rules(self.settings.rules, format_name(certificate.subject)), certificate.serial)
 
     def reload_if_changed(self) -> None:
         """Read the files again if one of them has changed. May be called in a thread."""

@@ -20,7 +20,7 @@ from tls_helpers import TlsFolder
 
 from callboard.runtime.tls.connection import TlsConnection
 from callboard.runtime.tls.handshakes import Handshake, Handshakes
-from callboard.runtime.tls.listener_tls import ListenerTls
+from callboard.runtime.tls.listener_tls import ListenerTls, TlsPeer
 from callboard.runtime.tls.settings import parse_tls
 
 CASES = int(os.environ.get("CALLBOARD_TLS_FUZZ_CASES", "300"))
@@ -53,7 +53,7 @@ class Application:
     def accept(self, transport: TlsConnection) -> None:
         self.transport = transport
 
-    def end_handshake(self, _principal_name: str | None) -> None:
+    def end_handshake(self, _peer: TlsPeer | None) -> None:
         self.is_secured = True
 
     def fail_handshake(self, reason: str, _limit: str) -> None:

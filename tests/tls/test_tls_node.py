@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import ssl
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from cryptography import x509
 from harness import DEADLINE_S, Client, NodeHarness, async_test, frame, join_values, running_node
 from peers.wire import Hangup
 from tls_helpers import SERVER_NAME, Authority, TlsFolder
@@ -307,3 +309,24 @@ async def test_socket_of_a_client_in_its_handshake_is_closed_in_forked_processes
         [descriptor] = harness.node.connections.filenos()
         with socket.socket(fileno=socket.dup(descriptor)) as copy:
             assert copy.getsockname()[1] == harness.port
+
+
+# Audit trail ----------------------------------------------------------------------------------------------------------
+
+
+@async_test
+async def test_audit_trail_has_who_was_let_in_and_who_was_refused(files: TlsFolder) -> None:
+    async with tls_node(files, {"ssl_client_auth": "required"}, audit="file") as harness:
+        await principal_of(harness, files.client_context("duke"))
+        client = await harness.connect(files.client_context())
+        with pytest.raises((Hangup, ssl.SSLError)):
+            await client.ask("api_versions", 0)
+    lines = [json.loads(line) for line in (files.folder / "data" / "audit.jsonl").read_text().splitlines()]
+    [admitted] = [line for line in lines if line["kind"] == "authenticated"]
+    assert (admitted["principal"], admitted["mechanism"], admitted["listener"]) == ("User:CN=duke", "SSL", "SSL")
+    certificate = x509.load_pem_x509_certificate(
+        files.client("duke").read_bytes().partition(b"-----END PRIVATE KEY-----")[2]
+    )
+    assert int(admitted["certificate_serial"], 16) == certificate.serial_number
+    [refused] = [line for line in lines if line["kind"] == "refused"]
+    assert "has shown no certificate" in refused["reason"]
