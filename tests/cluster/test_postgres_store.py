@@ -19,6 +19,7 @@ from callboard.runtime.cluster.engines.postgres import (
     SESSIONS_FOR_CREATES,
     PostgresStore,
 )
+from callboard.runtime.cluster.keys import TOPICS, register_key, version_key
 from callboard.runtime.cluster.store import StoreRefused, StoreUnavailable, settle
 from callboard.runtime.common.errors import StartError
 
@@ -80,9 +81,8 @@ def half_sent_insert(server: PostgresServer, key: str) -> socket.socket:
     return connection
 
 
-def test_key_held_by_a_frozen_peer_is_created_after_its_connection_is_ended(postgres: PostgresServer) -> None:
-    key = new_key()
-
+@pytest.mark.parametrize("key", [new_key(), version_key(TOPICS, next(KEYS))], ids=["value", "document"])
+def test_key_held_by_a_frozen_peer_is_created_after_its_connection_is_ended(postgres: PostgresServer, key: str) -> None:
     async def body(store: PostgresStore) -> None:
         await store.get([key])
         with closing(await asyncio.to_thread(half_sent_insert, postgres, key)):
@@ -308,6 +308,30 @@ def test_sessions_that_cannot_be_opened_ahead_are_opened_when_they_are_needed() 
             await store.get(["pg/1"])
 
     run(f"postgresql://postgres@{HOST}:{free_port()}/postgres", body)
+
+
+def test_new_version_of_a_document_is_announced_when_it_is_created(postgres: PostgresServer, database: str) -> None:
+    """Its creator looks at the store once more before it would announce it."""
+    url = postgres.url(database=database)
+
+    async def body(store: PostgresStore) -> None:
+        other = PostgresStore(url, "n2")
+        try:
+            await other.wait_for_change(10 * DEADLINE_S)  # until it listens
+            for key in (register_key(1), version_key(TOPICS, 1)):
+                waiting = asyncio.create_task(other.wait_for_change(10 * DEADLINE_S))
+                assert await store.create(key, b"value")
+                await waiting
+                assert not await store.create(key, b"another")
+            await store.announce_change()
+            with pytest.raises(TimeoutError):  # it was announced before
+                await asyncio.wait_for(other.wait_for_change(10 * DEADLINE_S), SHORT_S)
+            await store.announce_change()
+            await other.wait_for_change(10 * DEADLINE_S)
+        finally:
+            await other.close()
+
+    run(url, body)
 
 
 def test_pooler_is_used_without_prepared_statements_and_notifications(postgres: PostgresServer) -> None:

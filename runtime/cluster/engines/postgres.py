@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from ...common.errors import StartError
 from ..continuity import Check
+from ..keys import REGISTER, TOPICS
 from ..store import check_key
 from .operations import Operations
 from .postgres_listener import Listener
@@ -35,6 +36,9 @@ KEYS_AT_ONCE = 64
 """Of a get, so that its answer does not outlast the time limit."""
 
 CREATE = "insert into callboard.store values ($1, $2) on conflict do nothing returning 1"
+CREATE_AND_ANNOUNCE = f"""with created as ({CREATE}) select pg_notify('{CHANNEL}', '') from created"""
+ANNOUNCED = (REGISTER, TOPICS)
+"""Versions of these documents are announced by the statement that creates them: those who wait for it save two more."""
 PUT = "insert into callboard.store values ($1, $2) on conflict (key) do update set value = excluded.value"
 # The empty key stands for a server that is no primary any more, whose rows may be old.
 GET = """select key, value from callboard.store where key = any($1::text[])
@@ -48,7 +52,7 @@ END_FROZEN_PEERS = """select pg_terminate_backend(peer.pid)
 from pg_stat_activity waiting
 cross join lateral unnest(pg_blocking_pids(waiting.pid)) blocking(pid)
 join pg_stat_activity peer on peer.pid = blocking.pid
-where waiting.wait_event_type = 'Lock' and waiting.query like 'insert into callboard.store%'
+where waiting.wait_event_type = 'Lock' and waiting.query like '%insert into callboard.store%'
   and waiting.datname = current_database() and waiting.usename = current_user
   and peer.wait_event = 'ClientRead' and peer.state_change < clock_timestamp() - make_interval(secs => $1)"""
 
@@ -102,6 +106,7 @@ class PostgresStore:
         self._creates = Sessions(source, SESSIONS_FOR_CREATES)
         self._others = Sessions(source, OTHER_SESSIONS)
         self._listener = Listener(lambda: self._operations.run("opening of a session", source.open()))
+        self._has_announced = False
         self._connecting: asyncio.Future[list[BaseException | None]] | None = None
         self._limit_s = limit_s
         self._patience_s = patience_s
@@ -114,7 +119,11 @@ class PostgresStore:
 
     async def create(self, key: str, value: bytes) -> bool:
         check_key(key)
-        return bool(await self._operations.run(f"create of {key}", self._create(key, value)))
+        announces = key.startswith(ANNOUNCED)
+        query = CREATE_AND_ANNOUNCE if announces else CREATE
+        is_created = bool(await self._operations.run(f"create of {key}", self._create(query, key, value)))
+        self._has_announced = self._has_announced or (announces and is_created)
+        return is_created
 
     async def get(self, keys: Sequence[str]) -> list[bytes | None]:
         values: dict[str, bytes] = {}
@@ -139,7 +148,9 @@ class PostgresStore:
         await self._operations.run("sync", self._others.fetch(SYNC))
 
     async def announce_change(self) -> None:
-        await self._operations.run("announcement", self._others.fetch(ANNOUNCE))
+        has_announced, self._has_announced = self._has_announced, False
+        if not has_announced:
+            await self._operations.run("announcement", self._others.fetch(ANNOUNCE))
 
     async def wait_for_change(self, timeout_s: float) -> None:
         await self._operations.run("wait", self._listener.wait(timeout_s), timeout_s + self._limit_s)
@@ -150,8 +161,8 @@ class PostgresStore:
         self._others.close()
         await self._listener.close()
 
-    async def _create(self, key: str, value: bytes) -> Rows:
-        creating = asyncio.ensure_future(self._creates.fetch(CREATE, key, value))
+    async def _create(self, query: str, key: str, value: bytes) -> Rows:
+        creating = asyncio.ensure_future(self._creates.fetch(query, key, value))
         try:
             done, _ = await asyncio.wait({creating}, timeout=self._patience_s)
             if not done:
