@@ -15,8 +15,8 @@ from pathlib import Path
 from ...actors.callboard_error import CallboardError
 from ..disk.disk import Disk, write_all
 from ..disk.memory import MemoryDisk
-from ..loading.loader import load_inline
-from ..loading.pool import LoadPool
+from ..loading.child import run  # here, because the first load of a node must not wait for an import
+from ..loading.pool import EXPECTED_S, LoadPool
 from ..log.pieces import LoadJob, LoadReport, PieceHandler
 from ..log.reading.segment import segment_name
 from .content import read_content
@@ -44,11 +44,19 @@ class ContentLoader:
         self._inline_bytes = 0
         self._reading = asyncio.Semaphore(LARGE_AT_ONCE)
         self._preparing: asyncio.Task[None] | None = None
+        self._expected: Collection[int] = ()
+        self._expected_until_s = 0.0
 
     def expect(self, partitions: Collection[int]) -> None:
-        """These may be loaded soon. If that takes child processes, they start now. The newest call counts."""
-        if self._scratch is None or not partitions:
+        """These may be loaded soon. If that takes child processes, they start now. The newest call counts.
+
+        In the next seconds it does nothing for some of them, so that it takes no operations from the loads.
+        """
+        now_s = asyncio.get_running_loop().time()
+        is_known = now_s < self._expected_until_s and set(partitions) <= set(self._expected)
+        if self._scratch is None or is_known or not partitions:
             return
+        self._expected, self._expected_until_s = partitions, now_s + EXPECTED_S
         if self._preparing is not None:
             self._preparing.cancel()
         self._preparing = asyncio.get_running_loop().create_task(self._prepare(partitions))
@@ -83,7 +91,9 @@ class ContentLoader:
         disk = MemoryDisk()
         self._inline_bytes += job.log_bytes
         try:
-            load_inline([await self._with_files(job, manifest, disk, MEMORY_ROOT)], take, disk)
+            job = await self._with_files(job, manifest, disk, MEMORY_ROOT)
+            for piece in run(job, disk):
+                take(job, piece)
         finally:
             self._inline_bytes -= job.log_bytes
 
