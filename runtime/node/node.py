@@ -67,11 +67,18 @@ log = get_logger("callboard.runtime")
 
 TOPICS_SYNC_INTERVAL_S = 1.0  # end offsets of topics survive a crash of the process at once, a power cut after this
 NODE_ID = 1
+OPEN_ROUTE_PAUSE_S = 0.005
 STOP_TIMEOUT_S = 5.0  # for answers and the last sync; then the connections are closed
 
 
 def _ignore() -> None:
     """The default of ``on_folder_lost``."""
+
+
+async def _open_routes(routes: Routes) -> None:
+    """Of a node that joins a cluster: else the first clients of its partitions would wait for imports."""
+    for _ in routes.open_ahead():
+        await asyncio.sleep(OPEN_ROUTE_PAUSE_S)
 
 
 class Node:
@@ -178,6 +185,8 @@ class Node:
         self.connections.start_idle_checks()
         self._start_task(self._load_and_clean())
         self._start_task(self._check_topics())
+        if self.environment.cluster is not None and listening_sockets:
+            self._start_task(_open_routes(self.services.routes))
         self._start_task(clean_topics(self.topics, self.settings, self.environment))
         self._start_task(self.listeners.watch_certificates(self.environment))
         self._start_task(self.services.sasl.keep_keys_fresh())

@@ -61,6 +61,8 @@ async def loading_node(folder: Path) -> AsyncIterator[tuple[Address, asyncio.Eve
     try:
         async with asyncio.timeout(DEADLINE_S):
             await until(lambda: asyncio.to_thread(knows_itself, address))
+            while node.topics.get(TOPIC) is None:
+                await asyncio.sleep(0.01)
             yield address, store.gate
     finally:
         store.gate.set()

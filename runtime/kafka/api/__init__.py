@@ -9,7 +9,7 @@ before it. Modules and schemas are loaded with the first request of their API.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
 from typing import NamedTuple
@@ -212,6 +212,16 @@ CHANGES = frozenset((19, 20, 21, 30, 31, 33, 37, 42, 44, 47, 49, 51))
 """APIs that are refused while an audit trail is required and cannot be written."""
 
 
+OPENED_AHEAD = frozenset(
+    (
+        *("consumer_group_heartbeat", "find_coordinator", "heartbeat", "join_group", "leave_group", "metadata"),
+        *("offset_commit", "offset_fetch", "sync_group"),
+    )
+)
+VERSIONS_AHEAD = 5
+"""So many versions of each, the newest ones."""
+
+
 class Route(NamedTuple):
     """The schema and the handler of one API version."""
 
@@ -256,6 +266,14 @@ class Routes:
     def find(self, key: int, version: int) -> Route | None:
         """Return the route of an API version; None if it is not served."""
         return self.loaded.get(key << 16 | version) or self._open(key, version)
+
+    def open_ahead(self) -> Iterator[None]:
+        """Open the routes that members of groups use, one after the other. Each takes some milliseconds for imports."""
+        for api in self._apis.values():
+            if api.name in OPENED_AHEAD:
+                for version in range(max(api.min_version, api.max_version - VERSIONS_AHEAD + 1), api.max_version + 1):
+                    self.find(api.key, version)
+                    yield
 
     def versions_of(self, key: int) -> tuple[int, int] | None:
         """The oldest and the newest served version of an API; None if it is not served."""
