@@ -23,33 +23,30 @@ from ..scatter_gather import ScatterGather
 def handle(call: Call) -> Steps[None]:
     names = yield from distinct(call.request.groups_names)  # as in Kafka, each name is answered once
     verdicts = yield from authorize_in_steps(call, DELETE_GROUP, names)
-    allowed = [name for name in names if verdicts.allows(name)]
+    allowed = filter(verdicts.allows, names)
     if call.services.audit.is_on:
         asked = (message for name in allowed for message in (OffsetFetch(name, None), DeleteGroup(name)))
-        ScatterGather(call, asked, lambda replies: _record(call, names, verdicts, allowed, replies)).send_next_batch()
+        ScatterGather(call, asked, lambda replies: _record(call, names, verdicts, replies)).send_next_batch()
         return
-    messages = (DeleteGroup(name) for name in allowed)
+    messages = map(DeleteGroup, allowed)
     ScatterGather(call, messages, lambda replies: _encode(call, names, verdicts, replies)).send_next_batch()
 
 
-def _record(
-    call: Call, names: Iterable[str], verdicts: Verdicts, allowed: Sequence[str], replies: Sequence[Any]
-) -> Body:
+def _record(call: Call, names: Iterable[str], verdicts: Verdicts, replies: Sequence[Any]) -> Body:
     """Record what was deleted, then answer. ``replies``: for each allowed group its offsets, and the error."""
-    return _record_and_encode(call, names, verdicts, allowed, replies[::2], list(replies[1::2]))
+    return _record_and_encode(call, names, verdicts, replies[::2], list(replies[1::2]))
 
 
 def _record_and_encode(
     call: Call,
     names: Iterable[str],
     verdicts: Verdicts,
-    allowed: Sequence[str],
     offsets: Sequence[Any],
     errors: list[ErrorCode],
 ) -> Steps[bytes | SharedBytes]:
     changes = (
         None if error else Change("delete", f"Group:{name}", group_offsets(fetched))
-        for name, fetched, error in zip(allowed, offsets, errors, strict=True)
+        for name, fetched, error in zip(filter(verdicts.allows, names), offsets, errors, strict=True)
     )
     yield from record_in_steps(call, changes)
     body = _encode(call, names, verdicts, errors)
