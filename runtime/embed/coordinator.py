@@ -26,12 +26,13 @@ from ..settings import table as config
 from ..settings.address import DEFAULT_LISTEN, parse_address, parse_advertised
 from ..settings.dynamic import OURSELVES
 from ..settings.file_mode import parse_file_mode
-from ..settings.listeners import PLAINTEXT, Listener
+from ..settings.listeners import Listener
 from ..settings.rows import INT_MAX
 from ..settings.table import Options, Settings
 from .cluster_arguments import FREE_PORT, check_observer, make_cluster_options
 from .embedded_node import EmbeddedNode
 from .lifecycle import AsyncCoordinator, EndMode
+from .listener_security import ListenerSecurity, check_users, secured, set_users
 from .node_requests import NodeRequests
 from .results import Health
 from .thread import ThreadCoordinator
@@ -57,6 +58,10 @@ class Coordinator(AsyncCoordinator):
     files, as in 0o640. ``environment``: for tests, see ``Environment``. ``unsafe_settings``: ``set`` accepts values
     below their safe minimum. Other arguments are settings (``callboard settings`` lists them; ``DEFAULTS`` has the
     defaults that differ). Raises StartError for an invalid argument.
+
+    ``security``: the protocol of the listener, "security.protocol", and its settings, by Kafka's names; without it
+    PLAINTEXT. ``users``: passwords by name, for SASL; at the start each is stored, without the password, unless it is
+    there already.
 
     ``cluster``: the URL of a store that several nodes share; this one owns some of the partitions, and keeps nothing
     else in ``data``. It listens, by default on a free port of 127.0.0.1. ``node_name``: its name there, by default made
@@ -85,12 +90,21 @@ class Coordinator(AsyncCoordinator):
         node_name: str = "",
         observer: bool = False,
         assignors: Mapping[str, AssignFunction] | None = None,
+        security: ListenerSecurity | None = None,
+        users: Mapping[str, str] | None = None,
         **settings: float | bool | str,
     ) -> None:
         cluster_options = make_cluster_options(cluster, node_name, observer)
         if observer:
             check_observer(
-                data=data, listen=listen, advertised=advertised, topics=topics, assignors=assignors, **settings
+                data=data,
+                listen=listen,
+                advertised=advertised,
+                topics=topics,
+                assignors=assignors,
+                security=security,
+                users=users,
+                **settings,
             )
         elif cluster and listen is None:
             listen = FREE_PORT
@@ -100,6 +114,10 @@ class Coordinator(AsyncCoordinator):
             given=dict.fromkeys(settings, OURSELVES),
             cluster=cluster_options,
         )
+        if security is not None:
+            listener = secured(options.listeners[0], security)
+            options = replace(options, listeners=(listener,), inter_broker_listener=listener.name)
+        check_users(users or {})
         environment = environment or (in_memory() if data is None else Environment(disk=Disk(options.file_mode)))
         if assignors:
             environment = replace(environment, assignors=_checked(assignors))
@@ -110,6 +128,7 @@ class Coordinator(AsyncCoordinator):
             is_listening=listen is not None,
             is_observer=observer,
         )
+        self._users = dict(users or {})
         self._loop: asyncio.AbstractEventLoop | None = None
         self._members: WeakSet[Member] = WeakSet()
 
@@ -128,13 +147,15 @@ class Coordinator(AsyncCoordinator):
         node_name: str = "",
         observer: bool = False,
         assignors: Mapping[str, AssignFunction] | None = None,
+        security: ListenerSecurity | None = None,
+        users: Mapping[str, str] | None = None,
         **settings: float | bool | str,
     ) -> ThreadCoordinator:
         """The same on a thread of its own, for a program without an event loop: ``with Coordinator.in_thread(...)``."""
         options: dict[str, Any] = {"advertised": advertised, "sync": sync, "topics": topics, "environment": environment}
         options["unsafe_settings"] = unsafe_settings
         options |= {"file_mode": file_mode, "cluster": cluster, "node_name": node_name, "observer": observer}
-        options["assignors"] = assignors
+        options |= {"assignors": assignors, "security": security, "users": users}
         return ThreadCoordinator(Coordinator(data, listen, **options | settings))
 
     # Start and stop --------------------------------------------------------------------------------------------------
@@ -196,6 +217,12 @@ class Coordinator(AsyncCoordinator):
 
     async def _start_node(self) -> None:
         await self._embedded.start()
+        if self._users:
+            try:
+                await set_users(self._running_node().services.security, self._users)
+            except BaseException:
+                await self._embedded.stop()
+                raise
 
     # While running ---------------------------------------------------------------------------------------------------
 
@@ -222,7 +249,7 @@ class Coordinator(AsyncCoordinator):
             raise RuntimeError("this Coordinator does not listen: create it with listen='127.0.0.1:0'")
         if self._embedded.node is None:
             raise RuntimeError(self._not_running_message())
-        return str(self._embedded.node.services.cluster.addresses[PLAINTEXT])
+        return str(self._embedded.node.services.cluster.addresses[self._embedded.options.listeners[0].name])
 
     async def loaded(self) -> None:
         """Wait until the log is loaded. Groups that are loaded are served meanwhile."""

@@ -122,8 +122,7 @@ class Connection(asyncio.Protocol):
             self._routes = SessionRoutes(self.services.routes, again)
         self.hold_while_authenticating(is_waiting=False)
         self._advance(Event.AUTHENTICATED)
-        if rest:
-            self._receive(rest)
+        self._receive(rest)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Keep pending requests: a member stays in its group until its session expires, as in Kafka.
@@ -391,8 +390,7 @@ class Connection(asyncio.Protocol):
 
     def hold_while_authenticating(self, *, is_waiting: bool) -> None:
         """Read the socket, unless the authenticator waits."""
-        if is_waiting != (Hold.AUTHENTICATING in self._holds.reasons):
-            (self._holds.add if is_waiting else self._holds.remove)(Hold.AUTHENTICATING)
+        self._holds.replace(Hold.AUTHENTICATING, is_held=is_waiting)
 
     def _update_reading(self) -> None:
         """Read the socket if it is open and nothing holds it. Received requests get a turn if only they hold it."""

@@ -37,6 +37,11 @@ class Holds:
         self.reasons.add(hold)
         self._on_change()
 
+    def replace(self, hold: Hold, *, is_held: bool) -> None:
+        """Add or remove a hold, unless it is as it should be already."""
+        if is_held != (hold in self.reasons):
+            (self.add if is_held else self.remove)(hold)
+
     def remove(self, hold: Hold) -> None:
         """Remove a hold if it is there."""
         self._full_groups -= hold is Hold.GROUP_FULL
