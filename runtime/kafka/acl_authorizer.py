@@ -8,6 +8,7 @@ from ..security.acl_store import AclStore
 from ..security.acls import AclRules, Requester
 from ..security.resources import Operation, ResourceType
 from .authorizer import Action, RequestContext
+from .framing import NotServed
 
 
 class AclAuthorizer:
@@ -22,7 +23,6 @@ class AclAuthorizer:
         """
         self.acls = acls
         self._rules = AclRules(acls.table, super_users, allows_without_acls)
-        self._rules_until_known = self._rules._replace(allows_without_acls=False)
 
     @property
     def version(self) -> int:
@@ -39,7 +39,10 @@ class AclAuthorizer:
         return self._current_rules().decide_any(_requester(context), operation, resource_type)
 
     def _current_rules(self) -> AclRules:
-        return self._rules if self.acls.is_known else self._rules_until_known
+        """Raises NotServed while the ACLs are not known: clients connect again, but take a denial as final."""
+        if not self.acls.is_known:
+            raise NotServed("the ACLs are not known yet: the store of the cluster was not read")
+        return self._rules
 
 
 def _requester(context: RequestContext) -> Requester:

@@ -48,7 +48,7 @@ class Authorizer(Protocol):
         """The ACLs that it decides by, which clients may see and change; None if it has no ACLs."""
 
     def authorize(self, context: RequestContext, actions: Sequence[Action]) -> Sequence[bool]:
-        """Return for each action whether it is allowed."""
+        """Return for each action whether it is allowed. Raises NotServed to close the connection instead."""
 
     def authorize_any(self, context: RequestContext, operation: Operation, resource_type: ResourceType) -> bool:
         """Return whether an operation is allowed on some resource of a type, as Kafka's authorizeByResourceType."""

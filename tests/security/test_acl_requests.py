@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from harness import (
     Client,
+    Member,
     NodeHarness,
     async_test,
     commit_values,
@@ -21,6 +22,7 @@ from harness import (
     topic_id,
     versions,
 )
+from peers.wire import Hangup
 from sasl_helpers import add_user, log_in, running_sasl_node
 
 from callboard.runtime.common.errors import StartError
@@ -188,6 +190,24 @@ async def test_nothing_is_allowed_without_acls_but_to_super_users(tmp_path: Path
         await create(client, creation(GROUP, "g", ALL), creation(TOPIC, "t", ALL))
         answer = await client.ask("offset_commit", 8, **commit_values("g"))
         assert answer["topics"][0]["partitions"][0]["error_code"] == "NONE"
+
+
+@async_test
+async def test_connection_is_closed_while_the_acls_of_the_cluster_are_not_known(tmp_path: Path) -> None:
+    """A denial would be final for consumers."""
+    async with open_to_all(tmp_path) as (harness, client):
+        security = harness.node.data.security
+        security.share(lambda _change, _done: None)
+        for name, values in (("heartbeat", heartbeat_values("g", Member("m", 1))), ("metadata", metadata_of("t"))):
+            with pytest.raises(Hangup):
+                await client.ask(name, 4, **values)
+            client = await harness.connect()
+        security.adopt(None)
+        assert (await client.ask("metadata", 4, **metadata_of("t")))["topics"][0]["error_code"] == "NONE"
+
+
+def metadata_of(name: str) -> dict[str, Any]:
+    return {"topics": [{"name": name, "topic_id": None}], "allow_auto_topic_creation": False}
 
 
 @async_test
