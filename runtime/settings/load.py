@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from stat import S_IMODE, S_IROTH
 from typing import Any, TypeVar
 
 from ...actors.text import did_you_mean
@@ -17,7 +18,7 @@ from .address import DEFAULT_LISTEN, parse_address
 from .cluster import parse_cluster
 from .file_mode import parse_file_mode
 from .lag_groups import check_lag_groups
-from .listener_settings import split_settings
+from .listener_settings import find_listener_setting, split_settings
 from .listeners import Listener, check_exposed, parse_inter_broker_listener, parse_listeners, with_settings
 from .table import (
     BY_NAME,
@@ -101,7 +102,19 @@ def read_file(path: Path) -> dict[str, Any]:
         raise StartError(f"the config file '{path}' is not TOML: {error}") from error
     for key, value in table.items():
         check_key(path, key, value)
+    check_secrets(path, table.get("settings", {}))
     return table
+
+
+def check_secrets(path: Path, settings: Mapping[str, object]) -> None:
+    """Raise StartError if a file has a secret and every user of the machine may read it."""
+    secrets = [name for name in settings if (row := find_listener_setting(name)) is not None and row.is_secret]
+    mode = S_IMODE(path.stat().st_mode)
+    if secrets and mode & S_IROTH:
+        raise StartError(
+            f"'{path}' has the secret {secrets[0]} and the permissions {mode:04o}, so every user of this machine may"
+            f" read it: expected at most 0640, as after chmod o-r '{path}'"
+        )
 
 
 def check_key(path: Path, key: str, value: object) -> None:

@@ -40,9 +40,14 @@ def test_setting_is_for_all_listeners_unless_one_has_its_own() -> None:
 
 def test_command_line_overrides_the_file(tmp_path: Path) -> None:
     config = tmp_path / "server.toml"
+    config.touch(0o644)
     config.write_text(
         "[settings]\nssl_keystore_location = 'a.pem'\nssl_key_password = 'geheim'\nssl_allow_dn_changes = true\n"
     )
+    with pytest.raises(StartError, match=r"has the secret ssl_key_password and the permissions 0644") as caught:
+        options_of(config=config)
+    assert "geheim" not in str(caught.value)
+    config.chmod(0o640)
     options = options_of("ssl_keystore_location=b.pem", config=config)
     assert value_by_listener("ssl_keystore_location", options) == ["b.pem"] * 3
     assert value_by_listener("ssl_key_password", options) == ["geheim"] * 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import traceback
 from datetime import timedelta
 from pathlib import Path
 
@@ -71,6 +72,17 @@ def test_password_of_the_key(files: TlsFolder) -> None:
     assert "has a password: expected ssl_key_password" in refusal(files)
     assert "ssl_key_password is not the password of the private key" in refusal(files, ssl_key_password="falsch")
     listener_tls(files, ssl_key_password="geheim")
+
+
+def test_secrets_are_in_no_error(files: TlsFolder) -> None:
+    """Nor in its causes, and in no representation of the settings."""
+    right, wrong = "right".upper(), "wrong".upper()  # not as a literal, since a traceback shows lines of the source
+    files.server.write(files.keystore, password=right)
+    with pytest.raises(StartError) as caught:
+        listener_tls(files, ssl_key_password=wrong)
+    text = "".join(traceback.format_exception(caught.value))
+    assert not any(secret in text for secret in (right, wrong, *files.keystore.read_text().splitlines()[1:4]))
+    assert wrong not in repr(parse_tls(files.settings(ssl_key_password=wrong)))
 
 
 def test_keys_and_certificates_may_be_texts(files: TlsFolder) -> None:

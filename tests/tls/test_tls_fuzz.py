@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from weakref import ref
 
 from harness import MemoryTransport
 from tls_helpers import TlsFolder
@@ -159,8 +160,10 @@ def run_case(server: ListenerTls, client: ssl.SSLContext, random: Random) -> tup
     application = case.application
     assert b"".join(SENT).startswith(application.received), f"{way.__name__}: other bytes were delivered"
     ending = "closed" if case.transport.is_closed else "complete" if application.received else "waits"
+    openssl = ref(case.connection._object)
     case.connection.connection_lost(None)
     assert application.is_lost
+    assert openssl() is None, "OpenSSL's memory is released at once, not by the garbage collector"
     return way.__name__, ending
 
 
