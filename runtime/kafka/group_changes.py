@@ -43,7 +43,8 @@ def group_offsets(fetched: Fetched | None) -> dict[str, Any] | None:
     """All offsets of a group; None if it has none."""
     if fetched is None or not fetched.topics:
         return None
-    return _nested((topic, row.partition, row.offset) for topic, rows in fetched.topics for row in rows)
+    count = sum(len(rows) for _, rows in fetched.topics)
+    return _nested(((topic, row.partition, row.offset) for topic, rows in fetched.topics for row in rows), count)
 
 
 def _commit(message: OffsetCommit, offsets: Fetched | None, reply: Committed) -> GroupChange | None:
@@ -54,20 +55,17 @@ def _commit(message: OffsetCommit, offsets: Fetched | None, reply: Committed) ->
     ]
     if not committed:
         return None
-    before = _of_partitions(offsets, {(topic, partition) for topic, partition, _ in committed})
-    return GroupChange(Change("commit", f"Group:{message.group_id}", before, _nested(committed)))
+    wanted = {(topic, partition) for topic, partition, _ in committed[:OFFSETS_MAX]}
+    before, after = _of_partitions(offsets, wanted, len(committed)), _nested(committed, len(committed))
+    return GroupChange(Change("commit", f"Group:{message.group_id}", before, after))
 
 
 def _delete_offsets(message: OffsetDelete, offsets: Fetched | None, reply: OffsetsDeleted) -> GroupChange | None:
     if reply.error:
         return None
-    deleted = {
-        (topic, partition)
-        for (topic, partitions), error in zip(message.topics, reply.topics, strict=True)
-        if not error
-        for partition in partitions
-    }
-    before = _of_partitions(offsets, deleted)
+    topics = [topic for topic, error in zip(message.topics, reply.topics, strict=True) if not error]
+    wanted = islice(((topic, partition) for topic, partitions in topics for partition in partitions), OFFSETS_MAX)
+    before = _of_partitions(offsets, set(wanted), sum(len(partitions) for _, partitions in topics))
     return None if before is None else GroupChange(Change("delete offsets", f"Group:{message.group_id}", before))
 
 
@@ -99,8 +97,8 @@ CHANGING: Final = frozenset(_DESCRIBE)
 """The messages that may change what is audited."""
 
 
-def _of_partitions(fetched: Fetched | None, wanted: set[tuple[str, int]]) -> dict[str, Any] | None:
-    """The offsets of some partitions; None if they had none."""
+def _of_partitions(fetched: Fetched | None, wanted: set[tuple[str, int]], count: int) -> dict[str, Any] | None:
+    """The offsets of some partitions, of ``count``; None if they had none."""
     topics = () if fetched is None else fetched.topics
     rows = [
         (topic, row.partition, row.offset)
@@ -108,17 +106,15 @@ def _of_partitions(fetched: Fetched | None, wanted: set[tuple[str, int]]) -> dic
         for row in partitions
         if (topic, row.partition) in wanted
     ]
-    return _nested(rows) if rows else None
+    return _nested(rows, count) if rows else None
 
 
-def _nested(rows: Iterable[tuple[str, int, int]]) -> dict[str, Any]:
-    """Offsets by topic and partition: at most ``OFFSETS_MAX``."""
+def _nested(rows: Iterable[tuple[str, int, int]], count: int) -> dict[str, Any]:
+    """Offsets by topic and partition: the first ``OFFSETS_MAX`` of ``count``."""
     offsets: dict[str, dict[str, int]] = {}
-    iterator = iter(rows)
-    for topic, partition, offset in islice(iterator, OFFSETS_MAX):
+    for topic, partition, offset in islice(rows, OFFSETS_MAX):
         offsets.setdefault(topic, {})[str(partition)] = offset
-    others = sum(1 for _ in iterator)
-    return {"offsets": offsets, **_left_out(others + OFFSETS_MAX)}
+    return {"offsets": offsets, **_left_out(count)}
 
 
 def _left_out(count: int) -> Mapping[str, int]:

@@ -186,11 +186,17 @@ async def test_line_has_a_bounded_number_of_offsets(tmp_path: Path) -> None:
         await create_topics(client, new_topic("many", count))
         partitions: Plain = [committed_partition(number, 1) for number in range(count)]
         topics: Plain = [{"name": "many", "partitions": partitions}]
+        await make_group_of_others(client, "g", 5)
         await client.ask("offset_commit", 8, **{**commit_values("g"), "topics": topics})
-        await client.ask("delete_groups", groups_names=["g"])
+        indexes: Plain = [{"partition_index": number} for number in range(count)]
+        await client.ask("offset_delete", group_id="g", topics=[{"name": "many", "partitions": indexes}])
+        await client.ask("offset_commit", 8, **{**commit_values("h"), "topics": topics})
+        await client.ask("delete_groups", groups_names=["h"])
 
-    [_, (_, _, _, before, _)] = await audited(tmp_path, act)
-    assert (len(before["offsets"]["many"]), before["left_out"]) == (OFFSETS_MAX, 20)
+    [_, commit, deletion, group_deletion] = await audited(tmp_path, act)
+    for _, _, _, before, after in (commit, deletion, group_deletion):
+        values = before or after
+        assert (len(values["offsets"]["many"]), values["left_out"]) == (OFFSETS_MAX, 20)
 
 
 @async_test
