@@ -208,7 +208,7 @@ async def test_close_notify_closes_the_connection(files: TlsFolder) -> None:
 
 @async_test
 async def test_client_that_sends_nothing_is_disconnected(files: TlsFolder) -> None:
-    async with tls_node(files, handshake_timeout_ms=50) as harness:
+    async with tls_node(files, handshake_timeout_ms=3000) as harness:
         served = await harness.connect(files.client_context())
         silent = await harness.connect()
         assert await silent.responses_until_disconnect() == []
