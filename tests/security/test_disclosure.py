@@ -132,6 +132,10 @@ def variants_of(api: Api) -> tuple[Mapping[str, Any], ...]:
     return (*VARIANTS, WITHOUT_TRANSACTION) if api.name in ("init_producer_id", "produce") else VARIANTS
 
 
+BY_NAME_OR_ID = {"metadata": 12, "delete_topics": 6}
+"""The first version in which topics may be requested by id, without their names."""
+
+
 def request_of(api: Api, version: int, values: Mapping[str, Any]) -> bytes:
     fields = {**VALUES, "max_wait": timedelta(0), "include_topic_authorized_operations": True, **values}
     entity = sample(message_type(api.name, version, "request"), fields)
@@ -141,6 +145,10 @@ def request_of(api: Api, version: int, values: Mapping[str, Any]) -> bytes:
 # Existence -----------------------------------------------------------------------------------------------------------
 
 HIDDEN = "hidden"
+OPEN = "open"
+OPEN_GROUP: Mapping[str, Any] = {"group_id": OPEN, "transactional_id": OPEN}
+"""The client may do everything with this group and this transactional id, but the topic is hidden."""
+ANSWERED_WITH_NEW_IDS = {"join_group", "sync_group", "init_producer_id"}
 
 
 def requests_that_name(name: str) -> Iterator[tuple[str, bytes]]:
@@ -148,7 +156,8 @@ def requests_that_name(name: str) -> Iterator[tuple[str, bytes]]:
     for api in APIS:
         for version in range(api.min_version, min(api.max_version, NAMED_BY_ID.get(api.name, 99) - 1) + 1):
             requests: dict[bytes, None] = {}
-            for variant in VARIANTS:
+            of_open_group = () if api.name in ANSWERED_WITH_NEW_IDS else (OPEN_GROUP,)
+            for variant in (*VARIANTS, *of_open_group):
                 requests[request_of(api, version, {"text": name, **variant})] = None
             for request in requests:
                 if name.encode() in request:
@@ -164,7 +173,8 @@ def acls_without_rights_to_hidden(random: Random) -> list[Acl]:
         acl(random.choice(kinds), "*", Operation.DESCRIBE, PatternType.LITERAL, Permission.DENY),
         acl(CLUSTER, CLUSTER_NAME, Operation.DESCRIBE),
     ]
-    return [*others, *random.sample(denied, random.randrange(len(denied) + 1))]
+    rights = [acl(kind, OPEN, Operation.ALL) for kind in (GROUP, TRANSACTIONAL_ID)]
+    return [*rights, *others, *random.sample(denied, random.randrange(len(denied) + 1))]
 
 
 def comparable(harness: NodeHarness, answer: bytes) -> bytes:
@@ -245,10 +255,11 @@ def random_requests(random: Random, ids: Sequence[UUID], rights: Rights) -> Iter
             name = random.choice(names)
             if api.name in ("join_group", "sync_group") and rights.may(Operation.READ, GROUP, name):
                 continue
-            has_ids = version >= NAMED_BY_ID.get(api.name, 10 if api.name == "metadata" else 99)
+            by_either = version >= BY_NAME_OR_ID.get(api.name, 99) and random.random() < 0.5
+            has_ids = by_either or version >= NAMED_BY_ID.get(api.name, 99)
             by_id = {"by_id": random.choice(ids), "topic_id": None} if has_ids else {}
             values = {"text": name, **by_id, **variant}
-            if api.name == "metadata" and has_ids:
+            if by_either:
                 values["name"] = None
             yield f"{api.name} v{version} {variant}", request_of(api, version, values)
 
