@@ -114,6 +114,9 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
         builder = builder.config("spark.ui.showConsoleProgress", "false").config("spark.log.level", "ERROR")
         builder = builder.config("spark.python.unix.domain.socket.enabled", "true")
         builder = builder.config("spark.sql.shuffle.partitions", "2")
+        # Each query runs once: to compile it to Java takes longer than to interpret it. Tests of commands compile.
+        builder = builder.config("spark.sql.codegen.wholeStage", "false")
+        builder = builder.config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
         builder = builder.config("spark.local.dir", str(tmp_path_factory.mktemp("spark")))
         session = builder.config("spark.sql.session.timeZone", "Asia/Tokyo").getOrCreate()
         yield session
