@@ -1,8 +1,9 @@
-"""Where ``callboard users`` changes users: on a server, or in the data folder of a server that does not run."""
+"""Where ``callboard users`` changes users: on a server, in the folder of a stopped one, or in a cluster's store."""
 
 from __future__ import annotations
 
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -11,13 +12,18 @@ from typing import Protocol
 
 from ..client.cluster import Cluster
 from ..client.users import NewPassword, UserListing, list_users, remove_user, set_password
+from ..cluster.session_environment import SessionEnvironment
+from ..cluster.store import Store
+from ..cluster.topics_document import TopicsDocument
+from ..cluster.topics_log import TopicsLog
 from ..common.errors import StartError
 from ..disk.group_commit import immediate_outcome
 from ..disk.modes import disk_like
 from ..log.folder import lock_folder
 from ..security.credentials import SALT_BYTES, SCRAM_BY_NAME, credential_of, with_credential
-from ..security.document import SECRET_BYTES, USERS, Section
+from ..security.document import SECRET_BYTES, USERS, Section, SecurityDocument
 from ..security.store import Change, SecurityStore
+from .cluster.stores import require_register, with_store
 from .server_options import connect
 
 
@@ -47,22 +53,29 @@ class ServerUsers:
         remove_user(self._cluster, user)
 
 
-class FolderUsers:
-    """The users in a data folder. Changes raise OSError."""
+class SectionUsers(ABC):
+    """The users in a stored section."""
 
-    def __init__(self, store: SecurityStore) -> None:
-        self._store = store
+    @abstractmethod
+    def _read(self) -> Section: ...
+
+    @abstractmethod
+    def _change(self, change: Change) -> None: ...
 
     def users(self) -> Sequence[UserListing]:
         return [
             UserListing(name, {mechanism: fields["iterations"] for mechanism, fields in own.items()})
-            for name, own in sorted(self._store.get(USERS).items())
+            for name, own in sorted(self._read().items())
         ]
 
     def set_password(self, user: str, passwords: Iterable[NewPassword]) -> None:
+        credentials = [
+            (mechanism, credential_of(mechanism, salted_password, salt, iterations))
+            for mechanism, salt, salted_password, iterations in passwords
+        ]
+
         def change(users: Section) -> Section:
-            for mechanism, salt, salted_password, iterations in passwords:
-                credential = credential_of(mechanism, salted_password, salt, iterations)
+            for mechanism, credential in credentials:
                 users = with_credential(users, user, mechanism, credential)
             return users
 
@@ -71,10 +84,47 @@ class FolderUsers:
     def remove(self, user: UserListing) -> None:
         self._change(lambda users: {name: own for name, own in users.items() if name != user.name})
 
+
+class FolderUsers(SectionUsers):
+    """The users in a data folder. Changes raise OSError."""
+
+    def __init__(self, store: SecurityStore) -> None:
+        self._store = store
+
+    def _read(self) -> Section:
+        return self._store.get(USERS)
+
     def _change(self, change: Change) -> None:
         failure = immediate_outcome(partial(self._store.change, USERS, change))
         if failure is not None:
             raise failure
+
+
+class ClusterUsers(SectionUsers):
+    """The users in the store of a cluster. All methods raise StartError if it cannot be used."""
+
+    def __init__(self, url: str, timeout_s: float) -> None:
+        self._url = url
+        self._timeout_s = timeout_s
+
+    def _read(self) -> Section:
+        async def read(store: Store) -> Section:
+            await require_register(store, self._url)
+            document = await TopicsLog(store, SessionEnvironment()).read()
+            return (document.security or SecurityDocument()).section(USERS)
+
+        return with_store(self._url, self._timeout_s, read)
+
+    def _change(self, change: Change) -> None:
+        def changed(document: TopicsDocument) -> TopicsDocument:
+            before = document.security or SecurityDocument(_new_secret())
+            return document._replace(security=before.with_section(USERS, change(before.section(USERS))))
+
+        async def make(store: Store) -> None:
+            await require_register(store, self._url)
+            await TopicsLog(store, SessionEnvironment()).make(changed)
+
+        with_store(self._url, self._timeout_s, make)
 
 
 @contextmanager
@@ -90,11 +140,20 @@ def open_folder(data: Path) -> Iterator[UserStore]:
     disk.make_folder(data)
     lock = lock_folder(disk, data)
     try:
-        store = SecurityStore(data, disk, lambda: secrets.token_bytes(SECRET_BYTES))
+        store = SecurityStore(data, disk, _new_secret)
         store.load()
         yield FolderUsers(store)
     finally:
         lock.close()
+
+
+@contextmanager
+def open_cluster(url: str, timeout_s: float) -> Iterator[UserStore]:
+    yield ClusterUsers(url, timeout_s)
+
+
+def _new_secret() -> bytes:
+    return secrets.token_bytes(SECRET_BYTES)
 
 
 def find_user(store: UserStore, name: str) -> UserListing:

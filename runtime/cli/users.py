@@ -1,4 +1,4 @@
-"""``callboard users``: the users who authenticate by SASL, on a server or in the data folder of a stopped one."""
+"""``callboard users``: the users who authenticate by SASL: on a server, of a stopped one, or in a cluster's store."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import typer
 
 from ..common.errors import StartError
 from ..common.printing import print_error, print_json, print_line
+from .cluster.errors import CommandFailed
 from .groups.tables import Column, Table, print_table
 from .main import make_app
-from .server_options import DEFAULT_SERVER, AsJson, Bootstrap, TimeoutS, run_app
+from .server_options import DEFAULT_SERVER, REFUSED_EXIT_CODE, AsJson, Bootstrap, TimeoutS, run_app
 
 if TYPE_CHECKING:
     from .user_stores import UserStore
@@ -55,6 +56,11 @@ StoppedData = Annotated[
     ),
 ]
 
+ClusterStore = Annotated[
+    str | None,
+    typer.Option("--cluster", metavar="URL", help="The store of a cluster, instead of a server: for the first user."),
+]
+
 app = make_app("Add, list and remove the users who authenticate by SCRAM or PLAIN, and change their passwords.")
 
 
@@ -65,6 +71,7 @@ def add(
     mechanism: Mechanisms = MECHANISMS,
     iterations: Iterations = ITERATIONS_MIN,
     data: StoppedData = None,
+    cluster: ClusterStore = None,
     bootstrap_server: Bootstrap = DEFAULT_SERVER,
     timeout: TimeoutS = 10.0,
 ) -> None:
@@ -72,7 +79,7 @@ def add(
     from .user_stores import new_passwords
 
     _check_name(user)
-    with _open(data, bootstrap_server, timeout) as store:
+    with _open(data, cluster, bootstrap_server, timeout) as store:
         if any(listing.name == user for listing in store.users()):
             raise StartError(f"user '{user}' exists already: `callboard users passwd` changes the password")
         store.set_password(user, new_passwords(mechanism, _password(password_file), iterations))
@@ -85,13 +92,14 @@ def passwd(
     password_file: PasswordFile = None,
     iterations: Iterations = ITERATIONS_MIN,
     data: StoppedData = None,
+    cluster: ClusterStore = None,
     bootstrap_server: Bootstrap = DEFAULT_SERVER,
     timeout: TimeoutS = 10.0,
 ) -> None:
     """Change the password of a user, for all the mechanisms that the user has. Connections that are open stay open."""
     from .user_stores import find_user, new_passwords
 
-    with _open(data, bootstrap_server, timeout) as store:
+    with _open(data, cluster, bootstrap_server, timeout) as store:
         mechanisms = ",".join(find_user(store, user).iterations)
         store.set_password(user, new_passwords(mechanisms, _password(password_file), iterations))
     print_line(f"password of user '{user}' changed")
@@ -100,12 +108,13 @@ def passwd(
 @app.command("list")
 def list_(
     data: StoppedData = None,
+    cluster: ClusterStore = None,
     bootstrap_server: Bootstrap = DEFAULT_SERVER,
     as_json: AsJson = False,
     timeout: TimeoutS = 10.0,
 ) -> None:
     """List the users with their mechanisms."""
-    with _open(data, bootstrap_server, timeout) as store:
+    with _open(data, cluster, bootstrap_server, timeout) as store:
         rows = [(user.name, *item) for user in store.users() for item in sorted(user.iterations.items())]
     table = Table(USER_COLUMNS, rows)
     if as_json:
@@ -113,30 +122,37 @@ def list_(
     elif rows:
         print_table(table)
     else:
-        print_error(f"no users {'in' if data else 'on'} {data or bootstrap_server}")
+        print_error(f"no users {'in' if data or cluster else 'on'} {data or cluster or bootstrap_server}")
 
 
 @app.command("remove")
 def remove(
     users: Annotated[list[str], typer.Argument(metavar="USER...")],
     data: StoppedData = None,
+    cluster: ClusterStore = None,
     bootstrap_server: Bootstrap = DEFAULT_SERVER,
     timeout: TimeoutS = 10.0,
 ) -> None:
     """Remove users. They cannot authenticate any more; connections that are open stay open."""
     from .user_stores import find_user
 
-    with _open(data, bootstrap_server, timeout) as store:
+    with _open(data, cluster, bootstrap_server, timeout) as store:
         for user in dict.fromkeys(users):
             store.remove(find_user(store, user))
             print_line(f"user '{user}' removed")
 
 
 @contextmanager
-def _open(data: Path | None, bootstrap_server: str, timeout_s: float) -> Iterator[UserStore]:
-    from .user_stores import open_folder, open_server
+def _open(data: Path | None, cluster: str | None, bootstrap_server: str, timeout_s: float) -> Iterator[UserStore]:
+    from .user_stores import open_cluster, open_folder, open_server
 
-    with open_server(bootstrap_server, timeout_s) if data is None else open_folder(data) as store:
+    if data is not None and cluster is not None:
+        raise StartError("both --data and --cluster are given: expected one of them")
+    if cluster is not None:
+        opened = open_cluster(cluster, timeout_s)
+    else:
+        opened = open_server(bootstrap_server, timeout_s) if data is None else open_folder(data)
+    with opened as store:
         yield store
 
 
@@ -167,4 +183,8 @@ def _first_line(file: str) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    return run_app(app, argv, "callboard users")
+    try:
+        return run_app(app, argv, "callboard users")
+    except CommandFailed as error:
+        print_error(error)
+        return REFUSED_EXIT_CODE

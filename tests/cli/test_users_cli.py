@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import stat
@@ -9,11 +10,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command_helpers import Command, command
+from command_helpers import Command, CommandResult, command
+from harness import async_test
 
 from callboard import Coordinator, ThreadCoordinator
 from callboard.runtime.cli import users
+from callboard.runtime.client.connection import LoginRefused, connect_to
+from callboard.runtime.client.security import load_security
+from callboard.runtime.security.document import USERS
 from callboard.runtime.security.store import FILE_NAME
+from callboard.runtime.settings.address import Address
 
 LIST_TITLES = ["user", "mechanism", "iterations"]
 
@@ -124,3 +130,40 @@ def test_folder_of_a_running_server_is_refused(run: Command, tmp_path: Path) -> 
     with Coordinator.in_thread(data=tmp_path / "data"):
         result = run("list", "--data", tmp_path / "data")
     assert (result.code, result.out) == (2, "")
+
+
+@async_test
+async def test_users_of_a_cluster_are_changed_in_its_store_and_its_nodes_know_them(
+    run: Command, tmp_path: Path, secret: Path
+) -> None:
+    (tmp_path / "store").mkdir()
+    where = ("--cluster", (tmp_path / "store").as_uri())
+
+    def call(*arguments: object) -> CommandResult:
+        return run(*arguments, *where)
+
+    empty = await asyncio.to_thread(call, "list")
+    assert (empty.code, "has no cluster: no node has started with it yet" in empty.err) == (1, True)
+    login = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "alice",
+        "sasl.password": "hunter2",
+    }
+    async with Coordinator(
+        tmp_path / "data", cluster=where[1], security=login, cluster_session_timeout_ms=500
+    ) as coordinator:
+        host, _, port = coordinator.bootstrap.rpartition(":")
+        address = Address(host, int(port))
+        with pytest.raises(LoginRefused):
+            await connect_to(address, "c", load_security(login, {}))
+        assert (await asyncio.to_thread(call, "add", "alice", "--password-file", secret)).code == 0
+        assert "alice" in (await asyncio.to_thread(call, "list")).out
+        while not coordinator.node.services.security.get(USERS):
+            await asyncio.sleep(0.01)
+        (await connect_to(address, "c", load_security(login, {}))).close()
+        assert (await asyncio.to_thread(call, "remove", "alice")).code == 0
+        while coordinator.node.services.security.get(USERS):
+            await asyncio.sleep(0.01)
+    both = run("list", *where, "--data", tmp_path / "data")
+    assert (both.code, both.err) == (2, "both --data and --cluster are given: expected one of them\n")
