@@ -40,7 +40,8 @@ PACKAGES: dict[str, Package] = {
     ),
     # The stored users, ACLs and quotas, and the rules of authentication and authorization. Independent of connections.
     "runtime/security": Package(
-        ("runtime/security",), ("actors/engine_ports.py", "actors/errors.py", "runtime/common", "runtime/disk")
+        ("runtime/security",),
+        ("actors/engine_ports.py", "actors/errors.py", "actors/steps.py", "runtime/common", "runtime/disk"),
     ),
     "runtime/log": Package(("runtime/log",), ("actors", "actors/steps.py", "runtime/common", "runtime/disk")),
     "runtime/log/compaction": Package(

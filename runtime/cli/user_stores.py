@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -22,9 +22,12 @@ from ..disk.modes import disk_like
 from ..log.folder import lock_folder
 from ..security.credentials import SALT_BYTES, SCRAM_BY_NAME, credential_of, with_credential
 from ..security.document import SECRET_BYTES, USERS, Section, SecurityDocument
-from ..security.store import Change, SecurityStore
+from ..security.store import SecurityStore
 from .cluster.stores import require_register, with_store
 from .server_options import connect
+
+UsersChange = Callable[[Section], Section]
+"""Makes the new users. It may be called again."""
 
 
 class UserStore(Protocol):
@@ -60,7 +63,7 @@ class SectionUsers(ABC):
     def _read(self) -> Section: ...
 
     @abstractmethod
-    def _change(self, change: Change) -> None: ...
+    def _change(self, change: UsersChange) -> None: ...
 
     def users(self) -> Sequence[UserListing]:
         return [
@@ -94,7 +97,7 @@ class FolderUsers(SectionUsers):
     def _read(self) -> Section:
         return self._store.get(USERS)
 
-    def _change(self, change: Change) -> None:
+    def _change(self, change: UsersChange) -> None:
         failure = immediate_outcome(partial(self._store.change, USERS, change))
         if failure is not None:
             raise failure
@@ -115,7 +118,7 @@ class ClusterUsers(SectionUsers):
 
         return with_store(self._url, self._timeout_s, read)
 
-    def _change(self, change: Change) -> None:
+    def _change(self, change: UsersChange) -> None:
         def changed(document: TopicsDocument) -> TopicsDocument:
             before = document.security or SecurityDocument(_new_secret())
             return document._replace(security=before.with_section(USERS, change(before.section(USERS))))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.ports import Random
+from ...actors.steps import run_steps
 from ..common.logs import get_logger
 from ..security.document import SecurityDocument
 from ..security.store import DocumentChange, SecurityStore
@@ -101,7 +102,7 @@ class SharedTopics:
     def _change_security(self, change: DocumentChange, done: Callable[[Exception | None], None]) -> None:
         def apply(draft: SharedTopicsDraft) -> None:
             before = draft.security or SecurityDocument()
-            after = change(before)
+            after = run_steps(change(before))
             if after is not before:
                 draft.security = after
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from time import perf_counter_ns
 from typing import Protocol
 
 from ...actors.steps import SLICE_NS, Steps, run_slice, run_steps
@@ -98,7 +98,7 @@ class FileThread:
         if self._is_closed:
             return
         try:
-            run_slice(steps, perf_counter_ns, perf_counter_ns() + SLICE_NS)
+            run_slice(steps, time.perf_counter_ns, time.perf_counter_ns() + SLICE_NS)
         except StopIteration:
             self._end_one()
         except BaseException:  # a bug; without this a stop would wait for ever

@@ -8,9 +8,10 @@ a node that cannot read the store goes on with that.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from ...actors.steps import Steps
 from ..common.errors import StartError
 from ..common.json_files import parse_json
 from ..common.logs import get_logger
@@ -23,13 +24,14 @@ from .document import Section, SecurityDocument, document_of
 FILE_NAME = "security.json"
 VERSION = 1
 
-Change = Callable[[Section], Section]
-"""Makes the new value of a section. Raises CoordinatorError to refuse. It may be called again."""
+Change = Callable[[Section], Section | Steps[Section]]
+"""Makes the new value of a section, in steps if it is large. Raises CoordinatorError to refuse. It may be called again.
+"""
 
 Done = Callable[[Exception | None], None]
 """Called with None when the change is durable and visible; else with the CoordinatorError, or OSError of the write."""
 
-DocumentChange = Callable[[SecurityDocument], SecurityDocument]
+DocumentChange = Callable[[SecurityDocument], Steps[SecurityDocument]]
 Submit = Callable[[DocumentChange, Done], None]
 
 log = get_logger("callboard.runtime")
@@ -78,9 +80,10 @@ class SecurityStore:
     def change(self, section: str, change: Change, done: Done) -> None:
         """Change a section. ``done`` is called when the change is durable and visible, or with the error."""
 
-        def apply(document: SecurityDocument) -> SecurityDocument:
+        def apply(document: SecurityDocument) -> Steps[SecurityDocument]:
             before = document.section(section)
-            after = change(before)
+            made = change(before)
+            after = made if isinstance(made, Mapping) else (yield from made)
             if after == before:
                 return document
             secret = document.secret or self.secret
@@ -114,9 +117,9 @@ class SecurityStore:
         return True
 
     def _submit_to_file(self, change: DocumentChange, done: Done) -> None:
-        def apply(draft: SecurityDraft) -> bool:
+        def apply(draft: SecurityDraft) -> Steps[bool]:
             before = draft.document
-            draft.document = change(before)
+            draft.document = yield from change(before)
             return draft.document is not before
 
         self._file.submit(apply, done)
@@ -161,7 +164,7 @@ class SecurityStore:
 
 def encode_security(document: SecurityDocument) -> bytes:
     """The content of the file."""
-    return json.dumps(with_checksum({"version": VERSION, **document.fields()}), indent=1).encode() + b"\n"
+    return json.dumps(with_checksum({"version": VERSION, **document.fields()})).encode() + b"\n"
 
 
 def decode_security(data: bytes) -> SecurityDocument:

@@ -31,8 +31,9 @@ BOUNDED = {
     "join_group protocols": "group_max_member_protocols is 1,000",
     "alter_configs configs": "max_request_config_items is 10,000, and the changes of a resource are made together",
     "incremental_alter_configs configs": "the same",
+    "alter_user_scram_credentials upsertions": "a step decodes 32 items; their lengths are checked from 32 kB on",
 }
-"""Arrays whose items are handled in one step, and the limit that bounds them."""
+"""Arrays whose items are handled in one step, or whose longest step grows once, and what bounds it."""
 
 
 def requests_with_new_arrays() -> Iterator[tuple[Api, int, frozenset[str]]]:

@@ -85,13 +85,12 @@ def handle(call: Call) -> Steps[None]:
 
     seen = Seen()
 
-    def change(users: Section) -> Section:
-        seen.before, seen.after = users, _changed(users, changes, outcomes)
+    def change(users: Section) -> Steps[Section]:
+        seen.before, seen.after = users, (yield from _changed(users, changes, outcomes))
         return seen.after
 
     def done(failure: Exception | None) -> None:
         result: Outcomes = outcomes if failure is None else dict.fromkeys(outcomes, _as_refusal(failure))
-        _log_changes(call, result)
         call.encode_and_respond(lambda: _encode(call, result, seen))
 
     call.services.security.change(USERS, change, done)
@@ -141,20 +140,27 @@ def _credential(upsertion: Any) -> Credential:
     return credential_of(mechanism, upsertion.salted_password, upsertion.salt, upsertion.iterations)
 
 
-def _changed(users: Section, changes: Sequence[Change], outcomes: Outcomes) -> Section:
+def _changed(users: Section, changes: Sequence[Change], outcomes: Outcomes) -> Steps[Section]:
     """The users after the valid changes. It may be called again, and decides anew then."""
     valid: dict[str, Change] = {}
     outcomes.update(dict.fromkeys(outcomes))
-    for change in changes:
-        if outcomes[change.user] is not None:
-            continue
-        refusal = TWICE if change.user in valid else change.refusal or _missing(users, change)
-        if refusal is None:
-            valid[change.user] = change
-        else:
-            outcomes[change.user] = refusal
-            valid.pop(change.user, None)
-    return _with_changes(users, valid.values()) if valid else users
+    for piece in pieces(changes):
+        for change in piece:
+            _decide(users, change, valid, outcomes)
+        yield
+    return (yield from _with_changes(users, valid.values())) if valid else users
+
+
+def _decide(users: Section, change: Change, valid: dict[str, Change], outcomes: Outcomes) -> None:
+    """Add a change to the valid ones, unless it, or an earlier one of the same user, is refused."""
+    if outcomes[change.user] is not None:
+        return
+    refusal = TWICE if change.user in valid else change.refusal or _missing(users, change)
+    if refusal is None:
+        valid[change.user] = change
+    else:
+        outcomes[change.user] = refusal
+        valid.pop(change.user, None)
 
 
 def _missing(users: Section, change: Change) -> Refusal | None:
@@ -163,16 +169,18 @@ def _missing(users: Section, change: Change) -> Refusal | None:
     return None if is_there else NOT_FOUND
 
 
-def _with_changes(users: Section, changes: Iterable[Change]) -> Section:
+def _with_changes(users: Section, changes: Iterable[Change]) -> Steps[Section]:
     changed = dict(users)
-    for change in changes:
-        own = {name: fields for name, fields in changed.get(change.user, {}).items() if name != _name(change)}
-        if change.credential is not None:
-            own[_name(change)] = change.credential.fields()
-        if own:
-            changed[change.user] = own
-        else:
-            del changed[change.user]
+    for piece in pieces(changes):
+        for change in piece:
+            own = {name: fields for name, fields in changed.get(change.user, {}).items() if name != _name(change)}
+            if change.credential is not None:
+                own[_name(change)] = change.credential.fields()
+            if own:
+                changed[change.user] = own
+            else:
+                del changed[change.user]
+        yield
     return changed
 
 
@@ -186,14 +194,21 @@ def _as_refusal(failure: Exception) -> Refusal:
     return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"the users cannot be written: {failure}")
 
 
-def _log_changes(call: Call, outcomes: Outcomes) -> None:
-    changed = [user for user, refusal in outcomes.items() if refusal is None]
-    if changed:
-        shown = changed if len(changed) <= SHOWN_MAX else [*changed[:SHOWN_MAX], f"and {len(changed) - SHOWN_MAX} more"]
-        log.warning("users were changed", users=shown, principal=str(call.principal), changed_by=author(call))
+def _log_changes(call: Call, outcomes: Outcomes) -> Steps[None]:
+    shown: list[str] = []
+    count = 0
+    for piece in pieces(outcomes.items()):
+        changed = [user for user, refusal in piece if refusal is None]
+        shown += changed[: SHOWN_MAX - len(shown)]
+        count += len(changed)
+        yield
+    if count:
+        principal = str(call.principal)
+        log.warning("users were changed", users=shown, count=count, principal=principal, changed_by=author(call))
 
 
 def _encode(call: Call, outcomes: Outcomes, seen: Seen) -> Steps[bytes | SharedBytes]:
+    yield from _log_changes(call, outcomes)
     yield from record_in_steps(call, _audited(outcomes, seen))
     response = call.make(
         "AlterUserScramCredentialsResponse", throttle_time=NO_THROTTLE, results=_results(call, outcomes)
@@ -216,10 +231,14 @@ def _iterations(users: Section, user: str) -> dict[str, int] | None:
 
 def _results(call: Call, outcomes: Outcomes) -> Iterator[Any]:
     """The results, for ``step_writer``. As in Kafka, refused users follow the others."""
-    for piece in pieces(sorted(outcomes.items(), key=lambda outcome: outcome[1] is not None)):
-        for user, refusal in piece:
-            code, message = (ErrorCode.NONE, None) if refusal is None else refusal
-            yield call.make(
-                "AlterUserScramCredentialsResult", user=user, error_code=kafka_error(code), error_message=message
-            )
-        yield None
+    for is_refused in (False, True):
+        for piece in pieces(outcomes.items()):
+            for user, refusal in piece:
+                if (refusal is not None) == is_refused:
+                    yield _result(call, user, refusal)
+            yield None
+
+
+def _result(call: Call, user: str, refusal: Refusal | None) -> Any:
+    code, message = (ErrorCode.NONE, None) if refusal is None else refusal
+    return call.make("AlterUserScramCredentialsResult", user=user, error_code=kafka_error(code), error_message=message)
