@@ -8,8 +8,10 @@ connection does without this object, unless the session of the client ends.
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any, Protocol
 
 from ...actors.errors import ErrorCode
@@ -88,6 +90,7 @@ class Authenticator:
         self._is_counted = False  # the bytes that are not split yet
         self._ends_ms: int | None = None  # when the session ends; None: never
         self._began_again_ms: int | None = None
+        self._timer = connection.services.later(listener.timeout_ms, partial(_time_out, weakref.ref(self)))
 
     # Before the connection serves requests ---------------------------------------------------------------------------
 
@@ -115,6 +118,13 @@ class Authenticator:
             is_waiting = is_behind or self._is_busy or self.state is State.FAILED
             self._connection.hold_while_authenticating(is_waiting=is_waiting)
             self._count_unread()
+
+    def time_out(self) -> None:
+        """Disconnect the client if it has not authenticated."""
+        if self._connection.is_authenticating and self.state is not State.FAILED:
+            self.state = State.FAILED
+            timeout_ms = self._listener.timeout_ms
+            self._connection.reject(NotServed(f"not authenticated within {timeout_ms} ms (authentication_timeout_ms)"))
 
     @property
     def _is_receiving(self) -> bool:
@@ -227,6 +237,7 @@ class Authenticator:
         connection.services.audit.authenticated(
             who(connection)._replace(principal=str(principal)), self._mechanism, NO_DETAILS
         )
+        self._timer.cancel()
         if is_first:
             rest, self._frames = bytes(self._frames.received), SaslFrames()
             self._count_unread()
@@ -318,6 +329,12 @@ class Authenticator:
         if key == SASL_AUTHENTICATE_KEY:
             return route
         return route._replace(handle=self._refuse, overlaps=False, comes_in_bursts=False, answer_at_once=None)
+
+
+def _time_out(authenticator: weakref.ref[Authenticator]) -> None:
+    """The timer does not keep the connection of a client that is gone."""
+    if (own := authenticator()) is not None:
+        own.time_out()
 
 
 class SessionRoutes:

@@ -17,6 +17,7 @@ class Worker(Protocol):
 
 class SaslListener(NamedTuple):
     """``mechanisms``: those that are enabled, by name. ``failure_delay_ms``: until a failure is answered.
+    ``timeout_ms``: for the whole authentication.
 
     ``session_ms``: after this time clients must authenticate again (KIP-368); 0: never. ``monotonic_ms`` and
     ``wall_ms``: the clocks.
@@ -26,6 +27,7 @@ class SaslListener(NamedTuple):
     parts: MechanismParts
     worker: Worker
     failure_delay_ms: int
+    timeout_ms: int
     max_receive_bytes: int
     session_ms: int
     monotonic_ms: Callable[[], int]

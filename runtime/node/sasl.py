@@ -96,6 +96,7 @@ class SaslListeners:
             parts=MechanismParts(store, remembered, lambda: secrets.token_urlsafe(NONCE_BYTES), tokens),
             worker=self._worker,
             failure_delay_ms=number_of(listener, "connection_failed_authentication_delay_ms"),
+            timeout_ms=number_of(listener, "authentication_timeout_ms"),
             max_receive_bytes=number_of(listener, "sasl_server_max_receive_size"),
             session_ms=number_of(listener, "connections_max_reauth_ms"),
             monotonic_ms=clock.monotonic_ms,

@@ -139,6 +139,12 @@ LISTENER_SETTINGS: Final = (
         "After this time a failed authentication is answered, and the connection closed.",
     ),
     ListenerSetting(
+        "authentication_timeout_ms",
+        "30000",
+        "A client that has not authenticated by SASL after this time is disconnected. In Kafka"
+        " connections.max.idle.ms is the only limit.",
+    ),
+    ListenerSetting(
         "connections_max_reauth_ms",
         "0",
         "A client that has not authenticated again after this time is disconnected at its next request (KIP-368);"

@@ -93,6 +93,15 @@ async def test_failure_is_answered_after_the_delay_and_nothing_is_read_meanwhile
 
 
 @async_test
+async def test_client_that_does_not_authenticate_in_time_is_disconnected(tmp_path: Path) -> None:
+    async with running_sasl_node(tmp_path, {"authentication_timeout_ms": "300"}) as harness:
+        silent, slow = await harness.connect(), await harness.connect()
+        slow.write(frame("sasl_handshake", 1, mechanism="PLAIN"))
+        for client in (silent, slow):
+            await client.responses_until_disconnect()
+
+
+@async_test
 async def test_frame_above_the_limit_is_not_read(tmp_path: Path) -> None:
     async with running_sasl_node(tmp_path, {"sasl_server_max_receive_size": "100"}) as harness:
         client = await harness.connect()
@@ -141,6 +150,9 @@ async def test_member_that_authenticates_again_stays_in_its_group(tmp_path: Path
     async with running_sasl_node(tmp_path, SESSION) as harness:
         client = await harness.connect()
         assert (await log_in(client))["session_lifetime"] == 60_000
+        [connection] = harness.node.connections
+        assert connection.authenticator is not None
+        assert connection.authenticator._timer.cancelled(), "it has authenticated in time"
         member = await join_and_sync(client, "g")
         assert (await log_in(client))["session_lifetime"] == 60_000
         heartbeat = await client.ask("heartbeat", 4, **heartbeat_values("g", member))
