@@ -64,11 +64,13 @@ async def test_invalid_requests_are_refused(tmp_path: Path) -> None:
         client = await harness.connect()
         twice = alteration({USER: "a"}, request_percentage=1)
         both: Any = {"entity": [{"entity_type": USER, "entity_name": name} for name in ("a", "b")], "ops": []}
-        assert await alter(client, twice, alteration({USER: "c"}, request_percentage=1), twice, both) == [
+        many: Any = {"entity": 2 * both["entity"], "ops": []}
+        assert await alter(client, twice, alteration({USER: "c"}, request_percentage=1), twice, both, many) == [
             ("INVALID_REQUEST", "the entity occurs twice in the request"),
             ("NONE", None),
             ("INVALID_REQUEST", "the entity occurs twice in the request"),
             ("INVALID_REQUEST", "an entity type occurs twice in the entity"),
+            ("INVALID_REQUEST", "the entity has 4 components: expected one of each type (user, client-id, ip)"),
         ]
         assert await describe(client) == {(("user", "c"),): {"request_percentage": 1.0}}
         assert await describe(client, ("host", ANY, None)) == ("UNSUPPORTED_VERSION", "Unsupported entity type host")

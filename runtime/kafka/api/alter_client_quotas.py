@@ -14,7 +14,16 @@ from ....actors.steps import Steps, counted, pieces
 from ...common.shared_bytes import SharedBytes
 from ...security.audit import Change
 from ...security.document import QUOTAS
-from ...security.quotas import ENTITIES_MAX, Entity, Operation, changed, check_change, entity_text, stored_text
+from ...security.quotas import (
+    ENTITIES_MAX,
+    ENTITY_TYPES,
+    Entity,
+    Operation,
+    changed,
+    check_change,
+    entity_text,
+    stored_text,
+)
 from ..audited import record_in_steps
 from ..authorize import authorize
 from ..call import Call
@@ -54,12 +63,17 @@ def handle(call: Call) -> Steps[None]:
 
 
 def named(entry: Any) -> Entity:
-    return {each.entity_type: each.entity_name for each in entry.entity}
+    """Return the entity of an entry; an empty one if it has too many components, of which ``check`` reads no more."""
+    components = entry.entity if len(entry.entity) <= len(ENTITY_TYPES) else ()
+    return {each.entity_type: each.entity_name for each in components}
 
 
 def check(entry: Any, occurrences: Mapping[str, int], accepted: int) -> tuple[Entity, Sequence[Operation]]:
     """Return what is to be changed. Raises CoordinatorError. ``accepted``: entries of the request before this one."""
     entity = named(entry)
+    if len(entry.entity) > len(ENTITY_TYPES):
+        text = f"the entity has {len(entry.entity)} components: expected one of each type ({', '.join(ENTITY_TYPES)})"
+        raise CoordinatorError(ErrorCode.INVALID_REQUEST, text)
     if len(entity) < len(entry.entity):
         raise CoordinatorError(ErrorCode.INVALID_REQUEST, "an entity type occurs twice in the entity")
     if occurrences[entity_text(entity)] > 1:
@@ -107,12 +121,17 @@ def results(call: Call, refusals: Refusals) -> Iterator[Any]:
 
 
 def result(call: Call, entry: Any, refusal: CoordinatorError | None) -> Any:
-    entity = (
-        call.make("EntityData", entity_type=each.entity_type, entity_name=each.entity_name) for each in entry.entity
-    )
     return call.make(
         "EntryData",
         error_code=kafka_error(refusal.code if refusal else ErrorCode.NONE),
         error_message=str(refusal) if refusal else None,
-        entity=tuple(entity),
+        entity=components(call, entry),
     )
+
+
+def components(call: Call, entry: Any) -> Iterator[Any]:
+    """Yield those of the entity, as the client has sent them; None after each piece of work."""
+    for piece in pieces(entry.entity):
+        for each in piece:
+            yield call.make("EntityData", entity_type=each.entity_type, entity_name=each.entity_name)
+        yield None
