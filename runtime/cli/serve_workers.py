@@ -103,7 +103,7 @@ def worker_options(options: Options, number: int, ports: Mapping[str, int]) -> O
         data=worker_folder(options, number),
         metrics=None if metrics is None else Address(metrics.host, metrics.port + number - 1),
         cluster=cluster._replace(
-            url=cluster.url or store_url(options),
+            url=cluster.url or store_url(options.data),
             node_name=f"{cluster.node_name or 'worker'}-{number}",
             is_exclusive=not cluster.url,
         ),

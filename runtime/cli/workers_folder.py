@@ -10,6 +10,7 @@ from ..settings.table import Options
 
 STORE = "cluster"
 SINGLE_SERVER_FILE = "callboard.json"
+SINGLE_SERVER_USERS = "security.json"
 
 
 def has_workers(options: Options) -> bool:
@@ -21,15 +22,22 @@ def worker_folder(options: Options, number: int) -> Path:
     return options.data / f"worker-{number}"
 
 
-def store_url(options: Options) -> str:
-    return f"local://{quote(str((options.data / STORE).absolute()))}"
+def store_url(data: Path) -> str:
+    return f"local://{quote(str((data / STORE).absolute()))}"
 
 
 def check_folder(options: Options) -> None:
-    """Raises StartError for the folder of a server without workers, whose log they would not see."""
+    """Raises StartError for the folder of a server without workers, whose log and users they would not see."""
     if (options.data / SINGLE_SERVER_FILE).exists():
         raise StartError(
             f"the data folder '{options.data}' is one of a server without workers: start it without --workers, or "
             f"export it (callboard export --data {options.data}), start the workers with another --data, and import "
             "the file there (callboard import FILE)"
+        )
+    users = options.data / SINGLE_SERVER_USERS
+    if users.exists():
+        store = "URL" if options.cluster.url else store_url(options.data)
+        raise StartError(
+            f"'{users}' has users or ACLs, which workers do not read: remove it, and add users while the workers run, "
+            f"with callboard users add --cluster {store}"
         )

@@ -15,11 +15,14 @@ from harness import async_test
 
 from callboard import Coordinator, ThreadCoordinator
 from callboard.runtime.cli import users
+from callboard.runtime.cli.workers_folder import check_folder
 from callboard.runtime.client.connection import LoginRefused, connect_to
 from callboard.runtime.client.security import load_security
+from callboard.runtime.common.errors import StartError
 from callboard.runtime.security.document import USERS
 from callboard.runtime.security.store import FILE_NAME
 from callboard.runtime.settings.address import Address
+from callboard.runtime.settings.table import Options
 
 LIST_TITLES = ["user", "mechanism", "iterations"]
 
@@ -167,3 +170,20 @@ async def test_users_of_a_cluster_are_changed_in_its_store_and_its_nodes_know_th
             await asyncio.sleep(0.01)
     both = run("list", *where, "--data", tmp_path / "data")
     assert (both.code, both.err) == (2, "both --data and --cluster are given: expected one of them\n")
+
+
+def test_folder_of_workers_is_refused_since_their_users_are_in_their_store(
+    run: Command, tmp_path: Path, secret: Path
+) -> None:
+    data = tmp_path / "data"
+    (data / "cluster").mkdir(parents=True)
+    refused = run("add", "alice", "--password-file", secret, "--data", data)
+    assert (refused.code, refused.out) == (2, "")
+    assert f"expected --cluster local://{data}/cluster" in refused.err
+    assert [path.name for path in data.iterdir()] == ["cluster"]
+
+
+def test_workers_refuse_a_folder_with_users_that_they_would_not_see(run: Command, tmp_path: Path, secret: Path) -> None:
+    assert run("add", "alice", "--password-file", secret, "--data", tmp_path).code == 0
+    with pytest.raises(StartError, match=f"workers do not read.* users add --cluster local://{tmp_path}/cluster"):
+        check_folder(Options(data=tmp_path))
