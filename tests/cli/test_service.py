@@ -22,6 +22,7 @@ from callboard.runtime.cli.serve_command import main
 from callboard.runtime.cli.service_manager import notify
 from callboard.runtime.cli.worker import worker_command
 from callboard.runtime.common.errors import StartError
+from callboard.runtime.node.listening import bind
 from callboard.runtime.settings.load import KEYS, load
 
 SERVICES = ("serve", "worker", "compact")
@@ -186,3 +187,15 @@ def test_config_file_has_the_log_options(tmp_path: Path) -> None:
     assert "bad log format 'xml': expected one of text, json" in refusal(
         "serve", "--log-format", "xml", folder=tmp_path
     )
+
+
+def test_systemd_unit_of_the_docs_advertises_an_address(tmp_path: Path) -> None:
+    """A server that listens on all addresses does not start without one."""
+    assignments = " ".join(re.findall(r"^Environment=(.*)$", block("ini"), re.MULTILINE)).split()
+    values = dict(each.removeprefix("CALLBOARD_").split("=", 1) for each in assignments)
+    keystore = values["SET"].replace("%d", str(TlsFolder(tmp_path).folder))
+    listen, advertised = values["LISTEN"].replace(":9093", ":0"), values["ADVERTISED"]
+    _, options = load([listen], [advertised], overrides=[keystore], insecure=False, environment={})
+    [listener] = options.listeners
+    assert listener.listen.host == "0.0.0.0"
+    bind(listener).close()
