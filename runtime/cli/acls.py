@@ -41,12 +41,14 @@ TransactionalIds = Annotated[
     typer.Option("--transactional-id", metavar="ID", help="This transactional id, or * for all; may be repeated."),
 ]
 OnCluster = Annotated[bool, typer.Option("--on-cluster", help="The cluster itself.")]
-Prefixed = Annotated[bool, typer.Option("--prefixed", help="The names are prefixes of names.")]
+Prefixed = Annotated[bool, typer.Option("--prefixed", help="The names are prefixes: all names that begin with them.")]
 Operations = Annotated[
     list[str] | None,
     typer.Option("--operation", metavar="OPERATION", help="Only ACLs of this operation; may be repeated."),
 ]
-OfPrincipal = Annotated[str | None, typer.Option("--principal", metavar="TYPE:NAME", help="Only ACLs of this one.")]
+OfPrincipal = Annotated[
+    str | None, typer.Option("--principal", metavar="TYPE:NAME", help="Only ACLs of this principal.")
+]
 
 app = make_app("List, add and remove access control lists, on any server that speaks Kafka's protocol.")
 
@@ -86,7 +88,9 @@ def list_(
 @app.command("add")
 def add(
     principal: Annotated[str, typer.Argument(metavar="PRINCIPAL", help="As in User:alice, or User:* for all.")],
-    operation: Annotated[list[str], typer.Argument(metavar="OPERATION...", help="As in read; all for every one.")],
+    operation: Annotated[
+        list[str], typer.Argument(metavar="OPERATION...", help="As in read or describe; all is every operation.")
+    ],
     topic: Topics = None,
     group: GroupNames = None,
     transactional_id: TransactionalIds = None,
@@ -99,7 +103,7 @@ def add(
     bootstrap_server: Bootstrap = DEFAULT_SERVER,
     timeout: TimeoutS = 10.0,
 ) -> None:
-    """Allow a principal operations on resources, or forbid them."""
+    """Allow or forbid a principal operations on resources."""
     resources = resources_of(topic, group, transactional_id, on_cluster)
     if not resources:
         raise StartError("expected a resource: --topic, --group, --transactional-id or --on-cluster")
@@ -131,7 +135,7 @@ def remove(
     as_json: AsJson = False,
     timeout: TimeoutS = 10.0,
 ) -> None:
-    """Remove ACLs, and show them. Names are compared exactly: those with a prefix need --prefixed."""
+    """Remove ACLs, and show them. Names are compared exactly; ACLs of prefixes need --prefixed."""
     resources = resources_of(topic, group, transactional_id, on_cluster)
     if not (resources or principal or operation):
         raise StartError("expected a principal, an operation or a resource: without any, all ACLs would be removed")

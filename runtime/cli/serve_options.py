@@ -135,8 +135,7 @@ InsecureOption = Annotated[
     bool,
     typer.Option(
         "--insecure",
-        help="Allow other machines to reach a listener that neither encrypts nor asks who its clients are, for trying"
-        " out.",
+        help="Allow other machines to reach a PLAINTEXT listener, which neither encrypts nor authenticates; for tests.",
     ),
 ]
 IgnoreSavedSettingsOption = Annotated[

@@ -19,5 +19,8 @@ def describe_foreign_protocol(data: bytes) -> str | None:
             "an HTTP request, but this port speaks Kafka's protocol: the option --metrics HOST:PORT opens one for HTTP"
         )
     if data.startswith(TLS_START):
-        return "a TLS handshake, but this port has no TLS: configure the client with security.protocol=PLAINTEXT"
+        return (
+            "a TLS handshake, but this port has no TLS: configure the client with security.protocol=PLAINTEXT or"
+            " SASL_PLAINTEXT"
+        )
     return None

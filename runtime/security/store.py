@@ -108,7 +108,10 @@ class SecurityStore:
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise StartError(f"cannot read the users and ACLs '{self._path}': {error.strerror}") from error
+            raise StartError(
+                f"cannot read the users and ACLs '{self._path}': {error.strerror}; expected a file that the user of this "
+                "process owns"
+            ) from error
         except (ValueError, KeyError, TypeError) as error:
             raise StartError(
                 f"the users and ACLs '{self._path}' are invalid: {error}; restore the file from a backup, or remove it "

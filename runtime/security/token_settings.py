@@ -21,10 +21,10 @@ class TokenSettings(NamedTuple):
     def name_in(self, claims: Mapping[str, Any]) -> str:
         """The user's name. Raises TokenRefused without one, and without the required scope."""
         if self.required_scope and self.required_scope not in self._scopes(claims):
-            raise TokenRefused(f"it has not the scope {self.required_scope}", f"[{self.required_scope}]")
+            raise TokenRefused(f"it lacks the scope {self.required_scope}", f"[{self.required_scope}]")
         name = claims.get(self.name_claim)
         if not isinstance(name, str) or not name.strip():
-            raise TokenRefused(f"its claim {self.name_claim} is no name")
+            raise TokenRefused(f"its claim {self.name_claim} is not a name")
         return name
 
     def _scopes(self, claims: Mapping[str, Any]) -> list[Any]:

@@ -42,7 +42,7 @@ def _decoded(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Header and claims. Raises TokenRefused."""
     parts = token.split(".")
     if len(parts) != 3 or parts[2]:
-        raise TokenRefused("it is no unsigned token")
+        raise TokenRefused("it is not an unsigned token")
     try:
         header, claims = (json.loads(urlsafe_b64decode(part + "=" * (-len(part) % 4))) for part in parts[:2])
     except (ValueError, RecursionError):

@@ -156,7 +156,7 @@ LISTENER_SETTINGS: Final = (
         "The mechanism by which a client, and so a node that connects to another one, authenticates.",
         ("plain", "scram-sha-256", "scram-sha-512"),
     ),
-    ListenerSetting(SASL_USERNAME, "", "The user as whom a client, or a node that connects to another one, comes."),
+    ListenerSetting(SASL_USERNAME, "", "The user name of a client, or of a node that connects to another one."),
     ListenerSetting(SASL_PASSWORD, "", "The password of that user.", is_secret=True),
     ListenerSetting(
         "sasl_oauthbearer_jwks_endpoint_url",

@@ -122,8 +122,8 @@ def check_exposed(listeners: Sequence[Listener], insecure: bool) -> None:
         if listener.protocol == PLAINTEXT and host != "localhost" and not is_loopback(host):
             raise StartError(
                 f"other machines can reach the listener {listener.name} on {listener.listen}, and it neither encrypts"
-                " nor asks who its clients are: expected a listener with TLS (docs/security.md), an address like"
-                " 127.0.0.1, or --insecure to allow this"
+                " nor authenticates: expected a listener with the protocol SASL_SSL or SSL (docs/security.md), an"
+                " address like 127.0.0.1, or --insecure to allow this"
             )
 
 

@@ -33,8 +33,8 @@ def describe_failure(error: ssl.SSLError, first_bytes: bytes) -> str:
         return "an HTTP request, but this listener speaks Kafka's protocol over TLS"
     if first_bytes and first_bytes[0] != HANDSHAKE:
         return (
-            "no TLS handshake, but this listener has TLS: configure the client with security.protocol=SSL, or connect"
-            " it to a listener without TLS"
+            "no TLS handshake, but this listener has TLS: configure the client with security.protocol=SSL or SASL_SSL,"
+            " or connect it to a listener without TLS"
         )
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the client's certificate is refused: {error.verify_message}"
@@ -42,9 +42,11 @@ def describe_failure(error: ssl.SSLError, first_bytes: bytes) -> str:
     return f"the TLS handshake has failed: {reason or error.reason or error}"
 
 
+WITHOUT_TLS: Final = "it does not speak TLS: expected security.protocol=PLAINTEXT or SASL_PLAINTEXT, or another port"
+
 CLIENT_REASONS: Final = {
-    "WRONG_VERSION_NUMBER": "it does not speak TLS: expected security.protocol=PLAINTEXT, or another port",
-    "RECORD_LAYER_FAILURE": "it does not speak TLS: expected security.protocol=PLAINTEXT, or another port",
+    "WRONG_VERSION_NUMBER": WITHOUT_TLS,
+    "RECORD_LAYER_FAILURE": WITHOUT_TLS,
     "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it requires a certificate: expected ssl.keystore.location",
     "SSLV3_ALERT_HANDSHAKE_FAILURE": "it refuses the handshake; it may require a certificate (ssl.keystore.location)",
     "TLSV1_ALERT_UNKNOWN_CA": "it does not trust the authority of the client's certificate",

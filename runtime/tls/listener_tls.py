@@ -65,7 +65,7 @@ class ListenerTls:
             context, certificate = make_server_context(self.settings)
             check_change(self._certificate, certificate, self.settings)
         except StartError as error:
-            log.error("the old TLS certificate is used further", listener=self.listener, reason=str(error))
+            log.error("the old TLS certificate stays in use", listener=self.listener, reason=str(error))
             return
         self.context, self._certificate = context, certificate
         log.info(

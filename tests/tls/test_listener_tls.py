@@ -177,7 +177,7 @@ def test_old_certificate_stays_if_the_new_one_cannot_be_used(
     tls.reload_if_changed()
     tls.reload_if_changed()
     assert tls.context is context
-    assert caplog.text.count("the old TLS certificate is used further") == 1
+    assert caplog.text.count("the old TLS certificate stays in use") == 1
     files.authority.issue(SERVER_NAME).write(files.keystore)
     tls.reload_if_changed()
     assert tls.context is not context
