@@ -109,8 +109,8 @@ class SecurityStore:
             return False
         except OSError as error:
             raise StartError(
-                f"cannot read the users and ACLs '{self._path}': {error.strerror}; expected a file that the user of this "
-                "process owns"
+                f"cannot read the users and ACLs '{self._path}': {error.strerror}; expected a file that this "
+                "process's user owns"
             ) from error
         except (ValueError, KeyError, TypeError) as error:
             raise StartError(
