@@ -19,6 +19,9 @@ from .pending_requests import PendingRequests
 
 _INT = struct.Struct(">i")
 _LINGER_ON = struct.Struct("ii")
+CHECK_MS = 30_000
+"""How often a client that has to wait for long is looked for: it may be gone."""
+
 _HEADER_BYTES = 8
 """The size and the correlation id; flexible ones have a byte for tagged fields, too."""
 
@@ -41,14 +44,29 @@ class MutedConnection(Protocol):
     @property
     def services(self) -> Timers: ...
 
+    @property
+    def is_open(self) -> bool: ...
+
     def on_response_ready(self) -> None: ...
 
 
 def mute(connection: MutedConnection, holds: Holds, delay_ms: int) -> None:
-    """Read and handle no requests of a connection for a time. ``holds``: its own."""
-    connection.requests.mute()
-    holds.add(Hold.THROTTLED)
-    connection.services.later(delay_ms, partial(_unmute, connection, holds))
+    """Read and handle no requests of a connection for a time. ``holds``: its own.
+
+    A client that is gone need not wait: what it has sent would be kept, and its connection counted, for hours perhaps.
+    """
+    if connection.is_open:
+        connection.requests.mute()
+        holds.add(Hold.THROTTLED)
+        _wait(connection, holds, delay_ms)
+
+
+def _wait(connection: MutedConnection, holds: Holds, left_ms: int) -> None:
+    if left_ms and connection.is_open:
+        delay_ms = min(left_ms, CHECK_MS)
+        connection.services.later(delay_ms, partial(_wait, connection, holds, left_ms - delay_ms))
+    else:
+        _unmute(connection, holds)
 
 
 def _unmute(connection: MutedConnection, holds: Holds) -> None:

@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from sys import getrefcount
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from authorizers import DenyingAuthorizer, Rule
 from client_quota_helpers import CLIENT_ID, IP, USER, alter, alteration
 from harness import (
     Client,
@@ -22,17 +24,21 @@ from harness import (
     running_node,
 )
 from peers.wire import Plain, decode, message_type
+from sasl_helpers import log_in, running_sasl_node
 
 from callboard.actors.errors import ErrorCode
 from callboard.runtime.kafka import connection_pool
 from callboard.runtime.kafka.api import APIS, Api
 from callboard.runtime.kafka.call import with_header
+from callboard.runtime.kafka.client_quotas import Counters
 from callboard.runtime.kafka.codec.codes import kafka_error
 from callboard.runtime.kafka.codec.schemas import schema
 from callboard.runtime.kafka.error_response import encode_error_response
 from callboard.runtime.kafka.holds import Hold
-from callboard.runtime.kafka.throttling import with_throttle_time
+from callboard.runtime.kafka.throttling import CHECK_MS, with_throttle_time
 from callboard.runtime.node.services import NodeServices
+from callboard.runtime.security.quota_windows import SlidingRate
+from callboard.runtime.security.resources import Operation, ResourceType
 
 
 class Timers:
@@ -206,3 +212,37 @@ async def test_group_that_commits_too_often_is_throttled(tmp_path: Path, monkeyp
         assert 0 < large["throttle_time"] <= 1000
         timers.fire(times[2])
         assert harness.node.services.quotas.throttled["offset_commit_rate_per_group"] == 2
+
+
+@async_test
+async def test_client_that_is_gone_does_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its queued requests, and its connection, would be kept until its quota allows them."""
+    async with running_node(tmp_path) as harness:
+        administrator, client = await harness.connect(), await harness.connect()
+        await alter(administrator, alteration({USER: None}, controller_mutation_rate=1))
+        timers = Timers(monkeypatch)
+        client.write(frame("create_topics", 5, **new_topics("a", partitions=111)) + frame("list_groups", 3))
+        throttle_ms = (await client.receive("create_topics", 5))["throttle_time"]
+        assert 99_000 <= throttle_ms <= 100_000
+        [muted] = [each for each in harness.node.connections if Hold.THROTTLED in each._holds.reasons]
+        muted.transport.abort()
+        await wait_until(lambda: not muted.is_open)
+        assert muted in harness.node.connections
+        muted.mute(70_000)
+        assert [delay_ms for delay_ms, _ in timers.waiting if delay_ms in (CHECK_MS, 70_000)] == [CHECK_MS]
+        timers.fire(CHECK_MS)
+        await wait_until(lambda: muted not in harness.node.connections)
+
+
+@async_test
+async def test_client_that_waits_for_long_waits_all_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        await alter(client, alteration({USER: None}, controller_mutation_rate=1))
+        timers = Timers(monkeypatch)
+        _, throttle_ms = await create(client, 5, "a", partitions=81)
+        for _ in range(throttle_ms // CHECK_MS):
+            timers.fire(CHECK_MS)
+            assert is_muted(harness)
+        timers.fire(throttle_ms % CHECK_MS)
+        assert not is_muted(harness)
