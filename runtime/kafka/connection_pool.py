@@ -106,7 +106,8 @@ class ConnectionPool:
 
     def _reset(self, connection: Connection) -> None:
         self._left_alone -= 1
-        reset(connection.transport)
+        if connection.is_open:  # it may have been closed for another limit
+            reset(connection.transport)
 
     def lost(self, connection: Connection) -> None:
         """The socket of a connection is gone. Its requests may still be handled."""

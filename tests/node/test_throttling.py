@@ -246,3 +246,22 @@ async def test_client_that_waits_for_long_waits_all_the_time(tmp_path: Path, mon
             assert is_muted(harness)
         timers.fire(throttle_ms % CHECK_MS)
         assert not is_muted(harness)
+
+
+@async_test
+async def test_connection_that_was_closed_for_another_limit_is_not_reset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resets: list[Any] = []
+    monkeypatch.setattr(connection_pool, "reset", resets.append)
+    async with running_node(tmp_path, max_connections_per_ip=11) as harness:
+        timers, client = Timers(monkeypatch), await harness.connect()
+        await alter(client, alteration({IP: "127.0.0.1"}, connection_creation_rate=1))
+        for _ in range(10):
+            await (await harness.connect()).ask("api_versions", 0)
+        assert await (await harness.connect()).responses_until_disconnect() == []
+        for delay_ms, callback in list(timers.waiting):
+            if delay_ms <= 1000:
+                callback()
+        assert harness.node.connections._left_alone == 0
+        assert resets == []
