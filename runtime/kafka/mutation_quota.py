@@ -9,7 +9,7 @@ from ..security.quotas import MUTATION_RATE
 from .call import Call
 from .client_quotas import MutationQuota
 
-STRICT_FROM: Final = {"create_topics": 6, "delete_topics": 5, "create_partitions": 3}
+STRICT_FROM: Final = {"create_topics": 6, "delete_topics": 5, "create_partitions": 3, "metadata": 0}
 """The versions of each API from which on what is above the quota is refused."""
 
 

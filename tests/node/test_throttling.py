@@ -215,6 +215,19 @@ async def test_group_that_commits_too_often_is_throttled(tmp_path: Path, monkeyp
 
 
 @async_test
+async def test_topics_above_the_quota_are_not_created_by_metadata_requests(tmp_path: Path) -> None:
+    async with running_node(tmp_path, num_partitions=15) as harness:
+        client = await harness.connect()
+        await alter(client, alteration({USER: None}, controller_mutation_rate=1))
+        topics: Plain = [{"name": name} for name in ("not a name", "a", "b")]
+        for _ in range(2):
+            answer: Any = await client.ask("metadata", 4, topics=topics, allow_auto_topic_creation=True)
+            codes = {topic["name"]: topic["error_code"] for topic in answer["topics"]}
+            invalid = {"not a name": "INVALID_TOPIC_EXCEPTION"}
+            assert codes == {**invalid, "a": "NONE", "b": "UNKNOWN_TOPIC_OR_PARTITION"}
+
+
+@async_test
 async def test_client_that_is_gone_does_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its queued requests, and its connection, would be kept until its quota allows them."""
     async with running_node(tmp_path) as harness:

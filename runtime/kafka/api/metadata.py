@@ -23,9 +23,11 @@ from ..audited_topics import creation
 from ..authorize import Verdicts, authorize_in_steps, authorized_operations
 from ..call import Call
 from ..checks import CREATE_TOPIC, DESCRIBE_TOPIC, LISTED_TOPIC
+from ..client_quotas import MutationQuota
 from ..cluster_view import NO_NODE, Leader
 from ..codec.codes import NO_THROTTLE, kafka_error
 from ..codec.step_writer import write_in_steps
+from ..mutation_quota import mutation_quota
 from ..refusals import report_refusals
 from .describe_cluster import cluster_operations
 
@@ -59,10 +61,7 @@ def handle(call: Call) -> Steps[None]:
     missing_names = [] if requested is None else (yield from names_to_create(call, describe, requested))
     create = yield from authorize_in_steps(call, CREATE_TOPIC, missing_names)
     access = Access(describe, create, call.services.topic_admin.take_deleted(missing_names))
-    partitions, to_create = call.services.settings.num_partitions, list[NewTopic]()
-    for names in pieces(missing_names):
-        to_create += [NewTopic(name, partitions) for name in names if access.create.allows(name)]
-        yield
+    to_create = yield from topics_to_create(call, create, missing_names)
     if to_create:
         call.services.topic_admin.create(to_create, partial(finish, call, access, requested))
     else:
@@ -159,6 +158,29 @@ def names_to_create(call: Call, describe: Verdicts, requested: Requested) -> Ste
         names += (name for name in missing if call.services.topics.get(name) is None and describe.allows(name))
         yield
     return names
+
+
+def topics_to_create(call: Call, create: Verdicts, names: Iterable[str]) -> Steps[list[NewTopic]]:
+    """Return the missing topics that the client may create. Those above its quota stay unknown, as in Kafka."""
+    quota, partitions = mutation_quota(call), call.services.settings.num_partitions
+    to_create: list[NewTopic] = []
+    for piece in pieces(names):
+        for name in filter(create.allows, piece):
+            if quota is not None and is_above(quota, call, name, partitions):
+                return to_create
+            to_create.append(NewTopic(name, partitions))
+        yield
+    return to_create
+
+
+def is_above(quota: MutationQuota, call: Call, name: str, partitions: int) -> bool:
+    """Count the partitions of a topic that can be created. Returns whether the quota is used up."""
+    try:
+        call.services.topic_admin.check_new(name, partitions, 0)
+        quota.charge(partitions)
+    except CoordinatorError as refusal:
+        return refusal.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    return False
 
 
 def find_topic(call: Call, access: Access, name: str | None, topic_id: UUID | None) -> Topic | ErrorCode:
