@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from ..common.shared_bytes import SharedBytes
 from .client_quotas import ClientQuotas
+from .connection_phase import Phase
 from .pending_requests import PendingRequests
 from .principal import Principal
 from .slices import SliceMeter
@@ -22,6 +23,7 @@ class MeteredConnection(Protocol):
 
     principal: Principal
     client_id: str
+    phase: Phase
     requests: PendingRequests
 
     def mute(self, delay_ms: int) -> None:
@@ -67,12 +69,14 @@ class RequestMeter:
         if self._is_measuring:
             return False
         self._is_measuring = True
+        was_authenticating = connection.phase is Phase.AUTHENTICATING
         begin_ns = self._clock_ns()
         try:
             work(connection, *arguments)
         finally:
             self._is_measuring = False
-            self._add(connection, self._clock_ns() - begin_ns)
+            if connection.phase.takes_requests or not was_authenticating:  # else it is not known who the client is
+                self._add(connection, self._clock_ns() - begin_ns)
         return True
 
     def add_slice(self, connection: Any, spent_ns: int) -> None:

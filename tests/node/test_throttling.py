@@ -278,3 +278,21 @@ async def test_connection_that_was_closed_for_another_limit_is_not_reset(
                 callback()
         assert harness.node.connections._left_alone == 0
         assert resets == []
+
+
+@async_test
+async def test_time_of_clients_that_are_not_authenticated_counts_for_nobody(tmp_path: Path) -> None:
+    async with running_sasl_node(tmp_path) as harness:
+        client = await harness.connect()
+        await log_in(client)
+        await alter(client, alteration({USER: None}, request_percentage=100))
+        counted: list[str] = []
+        harness.node.services.quotas.add_time = (  # type: ignore[method-assign]
+            lambda user, client_id, spent_ns: counted.append(user)
+        )
+        other = await harness.connect()
+        await other.ask("api_versions", 3, client_software_name="a", client_software_version="1")
+        assert counted == []
+        await log_in(other)
+        await other.ask("list_groups", 3)
+        assert set(counted) == {"alice"}
