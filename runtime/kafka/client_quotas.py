@@ -25,19 +25,20 @@ Counter = TypeVar("Counter")
 
 
 class Counters(Generic[Counter]):
-    """How much each client has used of one quota."""
+    """How much each client has used of one quota. By their hashes: a client id may have 32,767 bytes."""
 
     def __init__(self, new: Callable[[], Counter]) -> None:
         self._new = new
-        self._counters: OrderedDict[Hashable, Counter] = OrderedDict()
+        self._counters: OrderedDict[int, Counter] = OrderedDict()
 
     def of(self, client: Hashable) -> Counter:
-        counter = self._counters.get(client)
+        key = hash(client)
+        counter = self._counters.get(key)
         if counter is None:
-            counter = self._counters[client] = self._new()
+            counter = self._counters[key] = self._new()
             if len(self._counters) > COUNTERS_MAX:
                 self._counters.popitem(last=False)
-        self._counters.move_to_end(client)
+        self._counters.move_to_end(key)
         return counter
 
 

@@ -296,3 +296,12 @@ async def test_time_of_clients_that_are_not_authenticated_counts_for_nobody(tmp_
         await log_in(other)
         await other.ask("list_groups", 3)
         assert set(counted) == {"alice"}
+
+
+def test_counters_do_not_keep_names() -> None:
+    counters, name = Counters(SlidingRate), "x" * 10
+    before = getrefcount(name)
+    counter = counters.of((None, name))
+    assert getrefcount(name) == before
+    assert counters.of((None, name)) is counter
+    assert counters.of((name, None)) is not counter
