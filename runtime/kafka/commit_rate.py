@@ -6,7 +6,7 @@ import struct
 
 from ...actors.steps import Steps
 from ..common.shared_bytes import SharedBytes
-from .call import Body, Call, Converter, convert_answer
+from .call import Body, Call, convert_answer, message_of
 from .client_quotas import ClientQuotas
 from .lease import Handler
 
@@ -20,30 +20,32 @@ def limited_commits(handle: Handler, quotas: ClientQuotas) -> Handler:
     """Return the handler of OffsetCommit that throttles."""
 
     def handle_limited(call: Call) -> Steps[None] | None:
-        throttle_ms = quotas.commit_throttle_ms(call.request.group_id)
-        if not throttle_ms:
-            return handle(call)
-        call.connection.mute(throttle_ms)
-        return _with_throttle_time(handle(call), call, throttle_ms)
+        group_id, steps = call.request.group_id, handle(call)
+        if steps is not None:
+            return _run_and_count(steps, call, group_id, quotas)
+        _count(call, group_id, quotas)
+        return None
 
     return handle_limited
 
 
-def _with_throttle_time(steps: Steps[None] | None, call: Call, throttle_ms: int) -> Steps[None] | None:
-    def add(body: Body) -> Body:
-        return _patched(body, throttle_ms) if isinstance(body, bytes) else _patched_in_steps(body, throttle_ms)
-
-    if call.version < THROTTLE_TIME_FROM:
-        return steps
-    if steps is None:
-        convert_answer(call, add)
-        return None
-    return _run_and_convert(steps, call, add)
-
-
-def _run_and_convert(steps: Steps[None], call: Call, add: Converter) -> Steps[None]:
+def _run_and_count(steps: Steps[None], call: Call, group_id: str, quotas: ClientQuotas) -> Steps[None]:
     yield from steps
-    convert_answer(call, add)
+    _count(call, group_id, quotas)
+
+
+def _count(call: Call, group_id: str, quotas: ClientQuotas) -> None:
+    """Count a commit that was sent to its group. One that is denied says nothing about the group."""
+    throttle_ms = 0 if message_of(call) is None else quotas.commit_throttle_ms(group_id)
+    if not throttle_ms:
+        return
+    call.connection.mute(throttle_ms)
+    if call.version >= THROTTLE_TIME_FROM:
+        convert_answer(call, lambda body: _with_throttle_time(body, throttle_ms))
+
+
+def _with_throttle_time(body: Body, throttle_ms: int) -> Body:
+    return _patched(body, throttle_ms) if isinstance(body, bytes) else _patched_in_steps(body, throttle_ms)
 
 
 def _patched_in_steps(steps: Steps[bytes | SharedBytes], throttle_ms: int) -> Steps[bytes | SharedBytes]:

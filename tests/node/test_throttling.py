@@ -305,3 +305,18 @@ def test_counters_do_not_keep_names() -> None:
     assert getrefcount(name) == before
     assert counters.of((None, name)) is counter
     assert counters.of((name, None)) is not counter
+
+
+@async_test
+async def test_commits_that_are_denied_do_not_count_for_their_group(tmp_path: Path) -> None:
+    authorizer = DenyingAuthorizer(Rule(Operation.READ, ResourceType.GROUP, "g"))
+    async with running_node(tmp_path, None, authorizer, offset_commit_rate_per_group=0.2) as harness:
+        client = await harness.connect()
+        for _ in range(3):
+            answer: Any = await client.ask("offset_commit", 8, **commit_values("g"))
+            assert answer["topics"][0]["partitions"][0]["error_code"] == "GROUP_AUTHORIZATION_FAILED"
+            assert answer["throttle_time"] == 0
+        authorizer.denied.clear()
+        times = [(await client.ask("offset_commit", 8, **commit_values("g")))["throttle_time"] for _ in range(3)]
+        assert times[:2] == [0, 0]
+        assert times[2] > 0
