@@ -13,7 +13,7 @@ from .audited import asked, resource_text, who
 from .authorizer import Action, Authorizer, RequestContext
 from .call import Call
 from .checks import Check, Denied
-from .grants import GRANTS_MAX, Grant, Grants
+from .grants import GRANTS_MAX, NAME_CHARS_MAX, Grant, Grants
 
 CLUSTER: Final = (CLUSTER_NAME,)
 """The items of a check of the cluster."""
@@ -93,7 +93,8 @@ def authorize_in_steps(call: Call, check: Check, names: Iterable[str]) -> Steps[
         if refused and check.logs_denials:
             _record_denials(call, check, refused)
         if granted is not None:
-            granted.update((operation, resource_type, name) for name in piece if name not in denied)
+            allowed = (name for name in piece if name not in denied and len(name) <= NAME_CHARS_MAX)
+            granted.update((operation, resource_type, name) for name in allowed)
         yield
     return Verdicts(frozenset(denied), check.denial.code) if denied else ALL_ALLOWED
 

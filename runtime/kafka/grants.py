@@ -9,6 +9,9 @@ from ..security.resources import Operation, ResourceType
 GRANTS_MAX: Final = 1000
 """So many are remembered for one connection. Then it begins anew."""
 
+NAME_CHARS_MAX: Final = 255
+"""A right to a resource with a longer name is not remembered: the name of a group may have 32,767 bytes."""
+
 Grant = tuple[Operation, ResourceType, str]
 """An operation on the resource with a name, which was allowed without any other right of the client."""
 

@@ -28,7 +28,7 @@ from sasl_helpers import add_user, log_in, running_sasl_node
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.kafka.connection import Connection
-from callboard.runtime.kafka.grants import GRANTS_MAX
+from callboard.runtime.kafka.grants import GRANTS_MAX, NAME_CHARS_MAX
 from callboard.runtime.security.acl_store import ROWS
 from callboard.runtime.security.acls import AclRules
 from callboard.runtime.security.audit_file import FILE_NAME
@@ -311,6 +311,17 @@ async def test_few_permissions_are_remembered_of_a_connection(tmp_path: Path, mo
         assert 0 < len(connection.grants.allowed) <= 10
         await client.ask("describe_groups", groups=[f"g{n}" for n in range(200)], include_authorized_operations=False)
         assert len(connection.grants.allowed) <= 10  # many names of one request are not remembered
+
+
+@async_test
+async def test_rights_to_resources_with_long_names_are_not_remembered(tmp_path: Path) -> None:
+    """A group may have a name of 32 kB, so a thousand of them would be 32 MB for each connection."""
+    async with open_to_all(tmp_path) as (harness, client):
+        names = ["g" * NAME_CHARS_MAX, "h" * (NAME_CHARS_MAX + 1)]
+        await client.ask("describe_groups", groups=names, include_authorized_operations=False)
+        [connection] = harness.node.connections
+        assert connection.grants is not None
+        assert [name for _, _, name in connection.grants.allowed] == names[:1]
 
 
 # At the start --------------------------------------------------------------------------------------------------------
