@@ -14,8 +14,10 @@ from ...actors.steps import Steps
 from ..engine.reply import Reply
 from .audited import record
 from .call import Call, message_of, watch
+from .checks import DELETE_GROUP, READ_GROUP, Check
 from .group_changes import group_change
 from .lease import Handler
+from .quiet_check import would_allow
 
 
 class Answer:
@@ -43,7 +45,7 @@ def audited(name: str, handle: Handler) -> Handler:
 def _handle_commit(handle: Handler, call: Call) -> Steps[None] | None:
     """Consumers that belong to no group commit without a member, too: their groups have no protocol type."""
     request = call.request
-    if request.member_id or request.generation_id_or_member_epoch >= 0:
+    if request.member_id or request.generation_id_or_member_epoch >= 0 or not _is_allowed(call, READ_GROUP):
         return handle(call)
     group, offsets = _ask(call, DescribeGroup(request.group_id)), _ask(call, OffsetFetch(request.group_id, None))
 
@@ -56,6 +58,8 @@ def _handle_commit(handle: Handler, call: Call) -> Steps[None] | None:
 
 
 def _handle_delete(handle: Handler, call: Call) -> Steps[None] | None:
+    if not _is_allowed(call, DELETE_GROUP):
+        return handle(call)
     offsets = _ask(call, OffsetFetch(call.request.group_id, None))
     return _and_watch(handle(call), call, lambda reply: _record(call, offsets, reply))
 
@@ -68,6 +72,11 @@ def _record(call: Call, offsets: Answer, reply: Any) -> None:
     made = group_change(message_of(call), offsets.value, reply)
     if made is not None:
         record(call, [made.change], made.reason)
+
+
+def _is_allowed(call: Call, check: Check) -> bool:
+    """Whether the client may send the request to its group: for one that is denied, nobody asks the group."""
+    return would_allow(call, check, call.request.group_id)
 
 
 def _ask(call: Call, message: DescribeGroup | OffsetFetch) -> Answer:

@@ -14,6 +14,7 @@ from .authorizer import Action, Authorizer, RequestContext
 from .call import Call
 from .checks import Check, Denied
 from .grants import GRANTS_MAX, NAME_CHARS_MAX, Grant, Grants
+from .quiet_check import context_of
 
 CLUSTER: Final = (CLUSTER_NAME,)
 """The items of a check of the cluster."""
@@ -73,7 +74,7 @@ def authorize_in_steps(call: Call, check: Check, names: Iterable[str]) -> Steps[
     row = find_row(call.schema.name)
     if check not in row.whole and check not in row.items:
         raise AssertionError(f"the row of {row.name} does not name the check {check}")
-    context = _context(call)
+    context = context_of(call)
     items: dict[str, None] = {}
     for piece in pieces(names):
         items.update(dict.fromkeys(piece))
@@ -151,12 +152,6 @@ def authorized_operations(call: Call, resource_type: ResourceType, name: str) ->
     authorizer, operations = call.services.authorizer, OPERATIONS[resource_type]
     if not authorizer.allows_everything:
         actions = [Action(Operation(number), resource_type, name, False) for number in operations]
-        verdicts = authorizer.authorize(_context(call), actions)
+        verdicts = authorizer.authorize(context_of(call), actions)
         operations = tuple(number for number, allowed in zip(operations, verdicts, strict=True) if allowed)
     return sum(1 << number for number in operations)
-
-
-def _context(call: Call) -> RequestContext:
-    connection = call.connection
-    host = connection.client_host.removeprefix("/")
-    return RequestContext(call.principal, host, connection.client_id, call.schema.name, call.version)

@@ -1,4 +1,6 @@
-"""Authorizer: decides which principal may do what. Only ``authorize.py`` and the table of routes use it.
+"""Authorizer: decides which principal may do what.
+
+Only ``authorize.py``, ``quiet_check.py`` and the table of routes use it.
 
 API modules call ``authorize`` with a check that the row of their API names.
 """

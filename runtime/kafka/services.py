@@ -124,7 +124,7 @@ class Services(Protocol):
 
     @property
     def authorizer(self) -> Authorizer:
-        """Only ``authorize.py`` asks it."""
+        """Only ``authorize.py`` and ``quiet_check.py`` ask it."""
 
     @property
     def audit(self) -> Audit:

@@ -15,6 +15,7 @@ from harness import Client, NodeHarness, async_test, commit_values, committed_pa
 from peers.wire import Plain
 
 from callboard import Coordinator
+from callboard.actors.coordinator.directory import Directory
 from callboard.actors.errors import CoordinatorError, ErrorCode
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
@@ -305,3 +306,28 @@ def test_required_trail_has_to_be_kept() -> None:
         Settings(audit_required=True)
     with pytest.raises(StartError, match="expected one of none, file, stdout"):
         Settings(audit="disk")
+
+
+@async_test
+async def test_groups_are_not_asked_for_requests_that_are_denied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    posted: list[str] = []
+    post = Directory.post
+
+    def note(directory: Directory, message: Any, reply: Any) -> None:
+        posted.append(type(message).__name__)
+        post(directory, message, reply)
+
+    authorizer = DenyingAuthorizer(Rule(Operation.READ, ResourceType.GROUP), Rule(Operation.DELETE, ResourceType.GROUP))
+    async with running_node(tmp_path, None, authorizer, audit="file") as harness:
+        client = await harness.connect()
+        monkeypatch.setattr(Directory, "post", note)
+        await client.ask("offset_commit", 8, **commit_values("g"))
+        await client.ask("offset_delete", group_id="g", topics=[])
+        assert posted == []
+        authorizer.denied.clear()
+        await client.ask("offset_commit", 8, **commit_values("g"))
+        assert posted == ["DescribeGroup", "OffsetFetch", "OffsetCommit"]
+    denied = [(line["operation"], line["resource"], line["count"]) for line in lines(tmp_path)]
+    assert denied == [("READ", "Group:g", 1), ("DELETE", "Group:g", 1)]
