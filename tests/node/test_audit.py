@@ -242,6 +242,8 @@ async def test_changes_are_refused_while_a_required_trail_cannot_be_written(tmp_
         assert (await client.ask("offset_commit", 8, **commit_values("g")))["topics"][0]["partitions"][0][
             "error_code"
         ] == "NONE"
+        auto: Any = await client.ask("metadata", 4, topics=[{"name": "auto"}], allow_auto_topic_creation=True)
+        assert auto["topics"][0]["error_code"] == ("UNKNOWN_TOPIC_OR_PARTITION" if is_required else "NONE")
 
 
 def test_apis_of_changes_are_refused_without_a_required_trail() -> None:

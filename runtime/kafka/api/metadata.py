@@ -147,11 +147,12 @@ def topics(call: Call, access: Access, requested: Requested) -> Iterator[Any]:
 
 
 def names_to_create(call: Call, describe: Verdicts, requested: Requested) -> Steps[list[str]]:
-    """Return the requested topics that do not exist, if the client and the settings allow auto-creation."""
+    """Return the requested topics that do not exist, if the client, the settings and the audit trail allow creation."""
     # Requests before v4 have no such field; auto-creation is then allowed.
     is_allowed = getattr(call.request, "allow_auto_topic_creation", True)
     names: list[str] = []
-    if not (is_allowed and call.services.settings.auto_create_topics_enable):
+    services = call.services
+    if not (is_allowed and services.settings.auto_create_topics_enable) or services.audit.refusal:
         return names
     for piece in pieces(requested):
         missing = (name for name, topic_id in piece if name and topic_id is None)
