@@ -9,21 +9,20 @@ from __future__ import annotations
 import hashlib
 import hmac
 
-from ..kafka.peer_gate import Sender
+from ..kafka.peer_gate import NODE_PREFIX, Sender
 
-PREFIX = "callboard-node"
 SECRET_BYTES = 32
 
 
 def client_id(secret: bytes, sender: Sender, target_session: str) -> str:
     """The client id of all requests on one connection."""
-    return "/".join((PREFIX, *map(str, sender), _proof(secret, sender, target_session)))
+    return "/".join((NODE_PREFIX, *map(str, sender), _proof(secret, sender, target_session)))
 
 
 def parse_client_id(secret: bytes, text: str, target_session: str) -> Sender | None:
     """The node that has sent a request to this session. None for a client, or a wrong proof."""
     prefix, *fields = text.split("/")
-    if prefix != PREFIX or len(fields) != 4 or not (fields[1].isdecimal() and fields[2].isdecimal()):
+    if prefix != NODE_PREFIX or len(fields) != 4 or not (fields[1].isdecimal() and fields[2].isdecimal()):
         return None
     sender = Sender(fields[0], int(fields[1]), int(fields[2]))
     is_proven = hmac.compare_digest(fields[3].encode(), _proof(secret, sender, target_session).encode())

@@ -10,6 +10,7 @@ from ...actors.steps import Steps, pieces
 from ..security.audit import Asked, Audit, Change, Who
 from ..security.resources import ResourceType
 from .call import Call, ResponseChannel
+from .client_ids import shown_client_id
 from .lease import Handler
 
 Done = Callable[[Any], None]
@@ -23,7 +24,7 @@ def who(connection: ResponseChannel) -> Who:
         str(connection.principal),
         connection.client_host.removeprefix("/"),
         int(port) if port.isdigit() else None,
-        connection.client_id,
+        shown_client_id(connection.client_id),
         connection.listener,
     )
 

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Protocol
 
 from ...actors.text import LogLine, printable
+from .client_ids import shown_client_id
 
 CONNECTIONS = "connections"
 """The limit of connections, which is no setting: see ``runtime/node/connection_limit.py``."""
@@ -56,7 +57,7 @@ class NamedClients:
 
     def add(self, client: Client, reason: str) -> bool:
         """Whether the client has not been named for this reason before."""
-        key = client.client_host, client.client_id, reason
+        key = client.client_host, shown_client_id(client.client_id), reason
         if key in self._named:
             return False
         if len(self._named) >= CLIENTS_MAX:
@@ -78,7 +79,7 @@ class OverLimitReports:
     def name_refused(self, client: Client, request: str, reason: str) -> None:
         """Name a client whose request is refused for a reason that is no setting."""
         if self.named.add(client, reason):
-            client_id = printable(client.client_id)
+            client_id = printable(shown_client_id(client.client_id))
             log.warning(
                 "%s of %s (client id '%s') is refused: %s (logged once)", request, client.peer, client_id, reason
             )
@@ -93,5 +94,6 @@ class OverLimitReports:
         """``limit``: one of ``LIMITS``. ``request``: its API and version. ``reason``: by how much, and what follows."""
         self.count(limit)
         if self.named.add(client, limit):
-            fields = {"peer": client.peer, "client_id": client.client_id, "request": request, "limit": limit}
-            log.warning(LogLine("a client is over a limit (logged once)", {**fields, "reason": reason}))
+            fields = {"peer": client.peer, "client_id": shown_client_id(client.client_id)}
+            fields |= {"request": request, "limit": limit, "reason": reason}
+            log.warning(LogLine("a client is over a limit (logged once)", fields))

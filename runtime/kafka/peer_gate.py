@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
+
+NODE_PREFIX: Final = "callboard-node"
+"""The beginning of the client id of a node. Its last part proves who it is, see ``cluster.credentials``."""
 
 
 class Sender(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from ...actors.text import printable
+from .client_ids import shown_client_id
 from .framing import BadRequest, NotServed, OverLimit
 from .over_limit import Client, OverLimitReports
 
@@ -18,5 +19,5 @@ def report_rejection(client: Client, reports: OverLimitReports, error: BadReques
     elif not isinstance(error, NotServed):
         log.warning("connection from %s closed: %s", client.peer, error)
     elif reports.named.add(client, str(error)):
-        client_id = printable(client.client_id)
+        client_id = printable(shown_client_id(client.client_id))
         log.warning("connection from %s closed: %s (client id '%s', logged once)", client.peer, error, client_id)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from callboard.runtime.cluster.cluster_node import ClusterNode
@@ -11,7 +14,10 @@ from callboard.runtime.cluster.register import Endpoint, Register, empty_registe
 from callboard.runtime.cluster.session import NodeIdentity, Session
 from callboard.runtime.cluster.session_environment import SessionEnvironment
 from callboard.runtime.cluster.session_producer_ids import IDS_PER_SESSION, SessionProducerIds
+from callboard.runtime.kafka.audited import who
+from callboard.runtime.kafka.client_ids import shown_client_id
 from callboard.runtime.kafka.peer_gate import Sender
+from callboard.runtime.kafka.principal import ANONYMOUS
 from callboard.runtime.log.partition import TOPIC
 from callboard.runtime.log.partition_counts import PartitionCounts
 
@@ -104,3 +110,13 @@ def test_producer_ids_of_sessions_differ() -> None:
     assert available == ["first"]
     assert [first.allocate(), first.allocate()] == [5 * IDS_PER_SESSION, 5 * IDS_PER_SESSION + 1]
     assert second.allocate() == 6 * IDS_PER_SESSION
+
+
+def test_proof_of_a_node_is_not_shown() -> None:
+    text = client_id(SECRET, Sender("b-1", 7, 3), "a-1")
+    assert shown_client_id(text) == "callboard-node/b-1/7/3"
+    assert shown_client_id("a/b") == "a/b"
+    connection: Any = SimpleNamespace(
+        principal=ANONYMOUS, client_host="/10.0.0.5", peer="10.0.0.5:4711", client_id=text, listener="PLAINTEXT"
+    )
+    assert who(connection).client_id == "callboard-node/b-1/7/3"

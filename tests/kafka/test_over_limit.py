@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 import pytest
 
+from callboard.runtime.kafka.client_ids import SHOWN_CHARS_MAX
+from callboard.runtime.kafka.framing import NotServed
 from callboard.runtime.kafka.over_limit import CLIENTS_MAX, OverLimitReports
+from callboard.runtime.kafka.rejection import report_rejection
 
 LIMIT = "socket_request_max_bytes"
 REQUEST = "metadata version 4"
@@ -54,3 +57,16 @@ def test_number_of_remembered_clients_is_bounded(caplog: pytest.LogCaptureFixtur
 def test_unknown_limit_is_a_bug() -> None:
     with pytest.raises(AssertionError, match="is not in LIMITS"):
         OverLimitReports().report(Peer("10.0.0.1:1", "a"), "unknown", REQUEST, "a frame")
+
+
+def test_long_client_id_is_cut_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    reports = OverLimitReports()
+    for last in "ab":
+        peer = Peer("10.0.0.1:1", "c" * SHOWN_CHARS_MAX + last)
+        reports.report(peer, LIMIT, REQUEST, "a frame")
+        reports.name_refused(peer, REQUEST, "a frame")
+        report_rejection(peer, reports, NotServed("not served"))
+    shown = "c" * SHOWN_CHARS_MAX + "..."
+    texts = [record.getMessage() for record in caplog.records]
+    assert len(texts) == 3, "both have the same beginning"
+    assert all(f"'{shown}'" in text for text in texts)

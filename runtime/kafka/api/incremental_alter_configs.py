@@ -26,13 +26,12 @@ from ...topics.settings import BY_NAME as TOPIC_SETTINGS
 from ..audited import recorded
 from ..call import Call
 from ..checks import ACT_AS_BROKER, ALTER_BROKER_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_TOPIC_CONFIGS, Check
+from ..client_ids import shown_client_id
 from ..codec.codes import NO_THROTTLE, kafka_error
 from ..codec.step_writer import write_in_steps
 from .describe_configs import BROKER, BROKER_LOGGER, GROUP, TOPIC, check_access
 
 log = get_logger("callboard.runtime")
-
-CLIENT_ID_CHARS_MAX = 100  # in a log line
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 OPERATIONS = ("set", "delete", "append", "subtract")
@@ -219,10 +218,7 @@ def log_not_allowed(call: Call, refusals: Iterable[CoordinatorError | None]) -> 
 
 def author(call: Call) -> str:
     """Describe the client, for the log."""
-    client_id = call.connection.client_id
-    if len(client_id) > CLIENT_ID_CHARS_MAX:
-        client_id = f"{client_id[:CLIENT_ID_CHARS_MAX]}..."
-    return f"{call.connection.peer}, client id {client_id!r}"
+    return f"{call.connection.peer}, client id {shown_client_id(call.connection.client_id)!r}"
 
 
 def alter_broker(call: Call, resource: Any, changes: Changes, done: Done) -> None:
