@@ -12,6 +12,7 @@ import hmac
 from ..kafka.peer_gate import NODE_PREFIX, Sender
 
 SECRET_BYTES = 32
+DIGITS_MAX = 20
 
 
 def client_id(secret: bytes, sender: Sender, target_session: str) -> str:
@@ -22,11 +23,16 @@ def client_id(secret: bytes, sender: Sender, target_session: str) -> str:
 def parse_client_id(secret: bytes, text: str, target_session: str) -> Sender | None:
     """The node that has sent a request to this session. None for a client, or a wrong proof."""
     prefix, *fields = text.split("/")
-    if prefix != NODE_PREFIX or len(fields) != 4 or not (fields[1].isdecimal() and fields[2].isdecimal()):
+    if prefix != NODE_PREFIX or len(fields) != 4 or not (_is_number(fields[1]) and _is_number(fields[2])):
         return None
     sender = Sender(fields[0], int(fields[1]), int(fields[2]))
     is_proven = hmac.compare_digest(fields[3].encode(), _proof(secret, sender, target_session).encode())
     return sender if is_proven else None
+
+
+def _is_number(text: str) -> bool:
+    """int() raises ValueError from 4300 digits on."""
+    return text.isdecimal() and len(text) <= DIGITS_MAX
 
 
 def _proof(secret: bytes, sender: Sender, target_session: str) -> str:

@@ -65,6 +65,7 @@ def test_sender_is_what_it_has_signed() -> None:
         "callboard-node/b-1/x/1/0",
         "callboard-node/b-1/1/1/" + "0" * 64,
         "callboard-node/b-1/\u00b2/1/0",
+        pytest.param(f"callboard-node/b-1/{5000 * '1'}/1/0", id="long number"),
         client_id(b"x" * 32, Sender("b-1", 1, 1), "a-1"),
         client_id(SECRET, Sender("b-1", 1, 1), "a-2"),
         client_id(SECRET, Sender("b-1", 1, 1), "a-1").replace("/1/1/", "/2/1/"),
