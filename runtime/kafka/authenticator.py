@@ -36,6 +36,8 @@ REAUTHENTICATION_INTERVAL_MS = 1000
 """A client may not begin again more often (KafkaChannel)."""
 REFUSED_REQUEST_BYTES_MAX = 8192
 """A larger request is not decoded before authentication, to be refused."""
+MECHANISM_CHARS_SHOWN = 40
+"""Of the name of an unknown mechanism in the log."""
 UNCOUNTED_BYTES = 16 * 1024
 """Received bytes of one connection that are not worth counting."""
 ERROR_CODE = slice(8, 10)
@@ -176,7 +178,7 @@ class Authenticator:
         """Begin an exchange: answer SaslHandshake."""
         mechanism = self._listener.mechanisms.get(call.request.mechanism)
         if mechanism is None:
-            reason = f"the client has chosen the mechanism {printable(call.request.mechanism)}"
+            reason = f"the client has chosen the mechanism {printable(call.request.mechanism[:MECHANISM_CHARS_SHOWN])}"
             self._fail(reason, lambda: self._answer_handshake(call, ErrorCode.UNSUPPORTED_SASL_MECHANISM), call)
         elif not self._listener.parts.store.is_known:
             raise NotServed("the users are not known yet: the store of the cluster was not read")

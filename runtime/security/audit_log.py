@@ -19,6 +19,9 @@ from .audit_file import AuditSink
 from .audit_folding import Folding
 
 FOLD_MS: Final = 60_000
+FOLDED_CHARS_MAX: Final = 300
+"""The end of a longer text in a folded line is left out: clients choose them, and a name may have 32,767 bytes."""
+
 RETRY_MS: Final = 1000
 UNWRITTEN_MAX: Final = 100_000
 """Lines that wait because the disk fails. Beyond it the oldest are lost, which is logged."""
@@ -97,7 +100,8 @@ class AuditLog:
     def _fold(self, kind: str, alike: tuple[str, ...], fields: Mapping[str, Any]) -> None:
         if not self._folding:
             self._later(FOLD_MS, self._unfold)
-        self._folding.add(kind, alike, fields, self._clock.wall_ms())
+        kept = {name: shortened(value) if isinstance(value, str) else value for name, value in fields.items()}
+        self._folding.add(kind, tuple(map(shortened, alike)), kept, self._clock.wall_ms())
 
     def _unfold(self) -> None:
         for fields in self._folding.take():
@@ -149,6 +153,10 @@ class AuditLog:
         await self._files.wait_until_idle()
         if self._lines:
             log.error("lines of the audit trail are lost", lines=len(self._lines), reason=self.failure)
+
+
+def shortened(text: str) -> str:
+    return text if len(text) <= FOLDED_CHARS_MAX else f"{text[:FOLDED_CHARS_MAX]}..."
 
 
 def timestamp(wall_ms: int) -> str:

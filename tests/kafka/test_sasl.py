@@ -295,3 +295,15 @@ async def test_audit_trail_says_who_came_who_failed_and_which_users_changed(tmp_
     ]
     assert {line["principal"] for line in by_kind["changed"]} == {"User:alice"}
     assert "hunter2" not in str(lines)
+
+
+@async_test
+async def test_long_name_of_a_mechanism_is_cut_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with running_sasl_node(tmp_path) as harness:
+        client = await harness.connect()
+        answer = await client.ask("sasl_handshake", 1, mechanism="M" * 30_000)
+        assert answer["error_code"] == "UNSUPPORTED_SASL_MECHANISM"
+    texts = [record.getMessage() for record in caplog.records]
+    [text] = [text for text in texts if "authentication failed" in text]
+    assert len(text) < 300

@@ -14,7 +14,7 @@ from callboard.runtime.disk.file_work import InlineFileWork
 from callboard.runtime.security import audit_log
 from callboard.runtime.security.audit import Asked, Change, Who
 from callboard.runtime.security.audit_folding import ALIKE_MAX, OTHERS
-from callboard.runtime.security.audit_log import FOLD_MS, RETRY_MS, AuditLog
+from callboard.runtime.security.audit_log import FOLD_MS, FOLDED_CHARS_MAX, RETRY_MS, AuditLog
 
 ALICE = Who("User:alice", "10.0.0.5", 4711, "tool", "PLAINTEXT")
 DELETE = Asked("DeleteGroups", 2)
@@ -178,3 +178,14 @@ def test_close_writes_what_is_folded() -> None:
     assert [line["resource"] for line in outside.lines] == ["Group:a"]
     outside.audit.changed(ALICE, DELETE, [Change("delete", "Group:b")])
     assert len(outside.lines) == 1
+
+
+def test_long_texts_of_clients_are_cut_in_folded_lines() -> None:
+    outside = Outside()
+    for last in "ab":
+        outside.audit.denied(ALICE, DELETE, "READ", ["Group:" + 32_000 * "g" + last])
+        outside.audit.refused(ALICE._replace(client_id=32_000 * "\x01"), "PLAIN", 32_000 * "r" + last)
+    outside.fire()
+    assert [(line["kind"], line["count"]) for line in outside.lines] == [("denied", 2), ("refused", 2)]
+    texts = [text for line in outside.lines for text in line.values() if isinstance(text, str)]
+    assert max(map(len, texts)) == FOLDED_CHARS_MAX + 3
