@@ -189,3 +189,15 @@ def test_long_texts_of_clients_are_cut_in_folded_lines() -> None:
     assert [(line["kind"], line["count"]) for line in outside.lines] == [("denied", 2), ("refused", 2)]
     texts = [text for line in outside.lines for text in line.values() if isinstance(text, str)]
     assert max(map(len, texts)) == FOLDED_CHARS_MAX + 3
+
+
+def test_refusals_do_not_take_the_lines_of_denials() -> None:
+    outside = Outside()
+    for number in range(ALIKE_MAX + 1):
+        outside.audit.refused(ALICE, "PLAIN", f"mechanism {number}")
+    outside.audit.denied(ALICE, DELETE, "READ", ["Group:a"])
+    outside.fire()
+    assert [(line["kind"], line["resource"]) for line in outside.lines[ALIKE_MAX:]] == [
+        ("refused", OTHERS),
+        ("denied", "Group:a"),
+    ]
