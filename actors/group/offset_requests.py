@@ -51,10 +51,10 @@ def _append_commits(
 ) -> object:
     """A commit without a record is refused, because its metadata is too long, or the group has too many offsets."""
     limit = "" if len(records) == len(errors) else "offset_metadata_max_bytes"
-    offsets_max = active.environment.settings.offsets_max_per_group
-    if len(active.data.offsets) + len(records) > offsets_max:
+    offsets_max, data = active.environment.settings.offsets_max_per_group, active.data
+    if len(data.offsets) + len(data.pending.by_partition) + len(records) > offsets_max:
         count = len(records)
-        errors, records = within_room(active.data, errors, records, offsets_max - len(active.data.offsets))
+        errors, records = within_room(data, errors, records, offsets_max - data.partition_count())
         limit = limit if len(records) == count else "offsets_max_per_group"
     if not records:
         return Committed(errors, limit=limit)

@@ -216,6 +216,10 @@ class GroupData:
         """Whether there is a committed or pending offset."""
         return self.offsets.has(topic, partition) or (topic, partition) in self.pending.by_partition
 
+    def partition_count(self) -> int:
+        """Partitions with a committed or pending offset."""
+        return len(self.offsets) + sum(not self.offsets.has(*partition) for partition in self.pending.by_partition)
+
     def topic_tombstones(self, group_id: str, topics: Collection[str]) -> Iterator[OffsetRecord]:
         """The records that delete the committed and pending offsets of topics."""
         for topic in topics:

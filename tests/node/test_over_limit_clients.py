@@ -228,6 +228,22 @@ async def commit_too_many_partitions(harness: NodeHarness) -> None:
     assert await offsets(client, "g") == {("t", 0): 1, ("t", 1): 1}
 
 
+async def commit_too_many_partitions_in_a_transaction(harness: NodeHarness) -> None:
+    client = await harness.connect()
+    producer = await init_producer_id(client)
+    added = await client.ask("add_offsets_to_txn", 3, transactional_id=TX, group_id="g", **producer)
+    assert added["error_code"] == "NONE"
+    outcomes = []
+    for numbers in ((0, 1), (1, 2)):
+        partitions: Plain = [committed_partition(number, 1) for number in numbers]
+        topics: Plain = [{"name": "t", "partitions": partitions}]
+        outcomes.append(await commit_offsets(client, producer, 1, topics=topics))
+    assert outcomes == [
+        {("t", 0): "NONE", ("t", 1): "NONE"},
+        {("t", 1): "NONE", ("t", 2): "INVALID_COMMIT_OFFSET_SIZE"},
+    ]
+
+
 MEMORY = "memory_limit_bytes"
 GIB = 2**30
 CASES = [
@@ -239,6 +255,7 @@ CASES = [
     Case("groups_max", 1, join_two_groups, "join_group version 5"),
     Case("groups_max", 1, commit_to_two_groups, "offset_commit version 8"),
     Case("offsets_max_per_group", 2, commit_too_many_partitions, "offset_commit version 8"),
+    Case("offsets_max_per_group", 2, commit_too_many_partitions_in_a_transaction, "txn_offset_commit version 3"),
     Case("max_connections_per_ip", 1, connect_twice, "a new connection", ""),
     Case("max_partitions", 4, create_topics, "create_topics version 7"),
     Case("max_partitions", 4, create_topic_by_metadata, "metadata version 4"),
