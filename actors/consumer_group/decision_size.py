@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..messages import JoinGroup, LeaveGroup
-from .messages import ConsumerHeartbeat
+from .messages import ConsumerHeartbeat, RegexesResolved
 from .state import GroupState
 from .timers import DeadlinePassed, RebalanceExpired
 
@@ -29,6 +29,8 @@ def _names(state: GroupState, message: Any) -> int:
 def _names_in(message: Any) -> int:
     if isinstance(message, JoinGroup):
         return len(message.protocols[0].metadata) // ITEM_BYTES_MIN if message.protocols else 0
+    if isinstance(message, RegexesResolved):
+        return sum(len(value.topics) for value in message.resolved.values())
     return len(message.topics or ()) if isinstance(message, ConsumerHeartbeat) else 0
 
 

@@ -394,7 +394,8 @@ def _decide_rebalance(group: ConsumerGroup, expired: RebalanceExpired, plan: Pla
 
 def _decide_regexes(group: ConsumerGroup, result: RegexesResolved, plan: Plan) -> Steps[None]:
     group.decisions.is_resolving = False
-    return apply_result(group.soft, only_describable(result), group.decisions, plan)
+    resolved = yield from only_describable(result)
+    yield from apply_result(group.soft, resolved, group.decisions, plan)
 
 
 DECISIONS: Mapping[type, Callable[[ConsumerGroup, Any, Plan], Steps[Any]]] = {

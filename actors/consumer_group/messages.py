@@ -6,13 +6,14 @@ from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from ..errors import NO_ERROR, ErrorCode
+from ..steps import Steps
 from .records import Partition, RegexValue
 
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
 LEAVE_STATIC_EPOCH = -2
 
-TopicFilter = Callable[[Collection[str]], Collection[str]]
+TopicFilter = Callable[[Collection[str]], Steps[Collection[str]]]
 """Leaves out the topics that a client may not see."""
 
 

@@ -93,7 +93,7 @@ def _has_new_topics(state: GroupState, environment: DecisionEnvironment) -> bool
     return state.seen.regexes_version is None or state.seen.regexes_version < environment.topics.created_version
 
 
-def only_describable(result: RegexesResolved) -> Mapping[str, RegexValue]:
+def only_describable(result: RegexesResolved) -> Steps[Mapping[str, RegexValue]]:
     """The result without topics that the member whose heartbeat asked for it may not describe.
 
     It is not computed in the background, because the authorizer belongs to the thread of the groups. As in Kafka, the
@@ -102,11 +102,16 @@ def only_describable(result: RegexesResolved) -> Mapping[str, RegexValue]:
     describable = result.describable
     if describable is None:
         return result.resolved
-    allowed = set(describable(sorted({name for value in result.resolved.values() for name in value.topics})))
-    return {
-        regex: value._replace(topics=tuple(name for name in value.topics if name in allowed))
-        for regex, value in result.resolved.items()
-    }
+    names: set[str] = set()
+    for value in result.resolved.values():
+        names.update(value.topics)
+        yield
+    allowed = set((yield from describable(sorted(names))))
+    shown: dict[str, RegexValue] = {}
+    for regex, value in result.resolved.items():
+        shown[regex] = value._replace(topics=tuple(filter(allowed.__contains__, value.topics)))
+        yield
+    return shown
 
 
 def apply_result(

@@ -8,9 +8,15 @@ from typing import Any
 
 from consumer_group.actor_world import GROUP, ActorWorld
 
+from callboard.actors.consumer_group.decision_size import decision_size
 from callboard.actors.consumer_group.environment import ConsumerGroupPorts
+from callboard.actors.consumer_group.messages import RegexesResolved
+from callboard.actors.consumer_group.records import RegexValue
+from callboard.actors.consumer_group.regexes import only_describable
+from callboard.actors.consumer_group.state import GroupState
 from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import OffsetDelete
+from callboard.actors.steps import ITEMS_PER_STEP, Steps, pieces, run_steps
 
 
 class Regexes:
@@ -82,8 +88,9 @@ def test_topics_that_the_sender_may_not_describe_are_left_out() -> None:
     world, background = regex_world()
     asked: list[Collection[str]] = []
 
-    def describable(names: Collection[str]) -> Collection[str]:
+    def describable(names: Collection[str]) -> Steps[Collection[str]]:
         asked.append(names)
+        yield
         return [name for name in names if name != "jobs"]
 
     reply = world.beat("a", 0, rebalance_timeout_ms=60_000, regex="t|jobs", owned="", describable=describable)
@@ -141,3 +148,19 @@ def test_expressions_are_resolved_again_after_a_restart() -> None:
     restarted = world.restarted()
     assert restarted.assigned() == {"a": "jobs0 jobs1 jobs2"}
     assert restarted.told(restarted.beat("a", 2)) == (2, None)
+
+
+def test_many_topics_are_filtered_in_steps() -> None:
+    """Between them the loop serves others."""
+    names = tuple(f"t{number:04}" for number in range(1000))
+
+    def describable(asked: Collection[str]) -> Steps[Collection[str]]:
+        for _ in pieces(asked):
+            yield
+        return [name for name in asked if name != "t0007"]
+
+    result = RegexesResolved(GROUP, {regex: RegexValue(names) for regex in ("t.*", "t.+")}, describable)
+    assert decision_size(GroupState(GROUP), result) == 2 * len(names)
+    assert len(list(only_describable(result))) > len(names) // ITEMS_PER_STEP
+    shown = run_steps(only_describable(result))
+    assert {regex: len(value.topics) for regex, value in shown.items()} == {"t.*": 999, "t.+": 999}

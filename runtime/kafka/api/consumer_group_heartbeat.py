@@ -49,9 +49,9 @@ def handle(call: Call) -> Steps[None]:
         yield from _ask_in_steps(call, partial(_describable, call))
 
 
-def _describable(call: Call, names: Collection[str]) -> Collection[str]:
-    denied = authorize(call, LISTED_TOPIC, names).denied
-    return [name for name in names if name not in denied]
+def _describable(call: Call, names: Collection[str]) -> Steps[Collection[str]]:
+    verdicts = yield from authorize_in_steps(call, LISTED_TOPIC, names)
+    return list(filter(verdicts.allows, names))
 
 
 def handle_unchecked(call: Call) -> Steps[None] | None:
