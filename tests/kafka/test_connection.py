@@ -433,7 +433,10 @@ async def test_closed_connection_is_logged_with_peer(tmp_path: Path, caplog: pyt
     [
         (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "an HTTP request, but this port speaks Kafka's protocol"),
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "an HTTP request"),
-        (bytes.fromhex("16030100c8010000c40303"), "a TLS handshake, but this port has no TLS"),
+        (
+            bytes.fromhex("16030100c8010000c40303"),
+            "this port has no TLS: configure the client with security.protocol=PLAINTEXT or SASL_PLAINTEXT",
+        ),
     ],
 )
 @async_test

@@ -166,7 +166,10 @@ async def test_client_without_a_valid_certificate_is_refused(
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (PLAIN_REQUEST, "no TLS handshake, but this listener has TLS: configure the client with security.protocol=SSL"),
+        (
+            PLAIN_REQUEST,
+            "no TLS handshake, but this listener has TLS: configure the client with security.protocol=SSL or SASL_SSL",
+        ),
         (b"GET / HTTP/1.1\r\n\r\n", "an HTTP request, but this listener speaks Kafka's protocol over TLS"),
         (b"\x16\x03\x01\x00\x05hello", "the TLS handshake has failed: "),
     ],
