@@ -18,7 +18,7 @@ from .authenticator import Authenticator, SessionRoutes
 from .call import Call, with_header
 from .connection_phase import Event, Phase, next_phase
 from .connection_ports import Pool, RouteSource
-from .framing import BYTES_PER_TURN, FRAMES_PER_TURN, HEADER_BYTES, BadRequest, FrameSplitter
+from .framing import BYTES_PER_TURN, FRAMES_PER_TURN, HEADER_BYTES, BadRequest, FrameSplitter, route_key_of
 from .grants import Grants
 from .handling_job import LARGE_REQUEST_BYTES, as_bad_request, handle_large, run_handler, run_in_slices
 from .holds import Hold, Holds
@@ -311,6 +311,8 @@ class Connection(asyncio.Protocol):
                 route, correlation_id, frame, body_start = request
                 left_frames -= 1
                 left_bytes -= len(frame)
+                if self.authenticator is not None:  # its session may have ended meanwhile, or begun again
+                    route = self._routes.get(route_key_of(frame)) or route
                 self._handle(route, correlation_id, frame, 0, body_start, len(frame))
             else:
                 if self.requests.queue:

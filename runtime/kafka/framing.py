@@ -171,4 +171,10 @@ def _request_name(data: bytes | bytearray, start: int) -> str:
     key_start = start + _SIZE_BYTES
     if len(data) < key_start + _ROUTE_KEY_BYTES:
         return UNKNOWN
-    return route_name(int.from_bytes(data[key_start : key_start + _ROUTE_KEY_BYTES], "big", signed=True))
+    return route_name(route_key_of(data, start))
+
+
+def route_key_of(data: bytes | bytearray, start: int = 0) -> int:
+    """API key << 16 | version of the frame that begins at ``start``."""
+    key_start = start + _SIZE_BYTES
+    return int.from_bytes(data[key_start : key_start + _ROUTE_KEY_BYTES], "big", signed=True)

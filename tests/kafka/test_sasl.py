@@ -230,6 +230,35 @@ async def test_another_request_instead_of_a_token_is_refused_again(tmp_path: Pat
             await client.receive_frame()
 
 
+@async_test
+async def test_request_that_waited_until_the_session_ended_is_not_handled(tmp_path: Path) -> None:
+    async with running_sasl_node(tmp_path, SESSION) as harness:
+        client = await harness.connect()
+        await log_in(client)
+        [connection] = harness.node.connections
+        connection.requests.mute()
+        client.write(frame("find_coordinator", 0, key="g"))
+        while not connection.requests.queue:
+            await asyncio.sleep(0)
+        assert connection.authenticator is not None
+        connection.authenticator._ends_ms = 0
+        connection.requests.unmute()
+        connection.on_response_ready()
+        with pytest.raises(Hangup):
+            await client.receive_frame()
+
+
+@async_test
+async def test_requests_in_one_packet_with_another_authentication_are_served(tmp_path: Path) -> None:
+    async with running_sasl_node(tmp_path, SESSION) as harness:
+        client = await harness.connect()
+        await log_in(client)
+        client.write(plain_frame() + frame("find_coordinator", 0, key="g"))
+        assert (await client.receive("sasl_handshake", 1))["error_code"] == "NONE"
+        assert (await client.receive("sasl_authenticate", 2))["error_code"] == "NONE"
+        assert (await client.receive("find_coordinator", 0))["error_code"] == "NONE"
+
+
 # Users ---------------------------------------------------------------------------------------------------------------
 
 
