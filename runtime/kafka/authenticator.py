@@ -128,6 +128,11 @@ class Authenticator:
             timeout_ms = self._listener.timeout_ms
             self._connection.reject(NotServed(f"not authenticated within {timeout_ms} ms (authentication_timeout_ms)"))
 
+    def release(self) -> None:
+        """The client is gone: drop what it has sent."""
+        self._frames = SaslFrames()
+        self._timer.cancel()
+
     @property
     def _is_receiving(self) -> bool:
         """Whether the next frame may be handled now."""
@@ -178,19 +183,17 @@ class Authenticator:
         """Begin an exchange: answer SaslHandshake."""
         mechanism = self._listener.mechanisms.get(call.request.mechanism)
         if mechanism is None:
+            names = tuple(self._listener.mechanisms)
             reason = f"the client has chosen the mechanism {printable(call.request.mechanism[:MECHANISM_CHARS_SHOWN])}"
-            self._fail(reason, lambda: self._answer_handshake(call, ErrorCode.UNSUPPORTED_SASL_MECHANISM), call)
+            self._fail(reason, lambda: answer_handshake(call, ErrorCode.UNSUPPORTED_SASL_MECHANISM, names), call)
         elif not self._listener.parts.store.is_known:
             raise NotServed("the users are not known yet: the store of the cluster was not read")
         else:
             self._mechanism = mechanism.name
             self._exchange = mechanism.begin(self._listener.parts)
             self.state = State.AUTHENTICATE if call.version else State.RAW
-            self._answer_handshake(call, ErrorCode.NONE)
+            answer_handshake(call, ErrorCode.NONE, tuple(self._listener.mechanisms))
             self._send(call)
-
-    def _answer_handshake(self, call: Call, error: ErrorCode) -> None:
-        answer_handshake(call, error, tuple(self._listener.mechanisms))
 
     def _take_token(self, token: bytes, call: Call | None) -> None:
         """``call``: None for a token without a header."""
@@ -302,7 +305,7 @@ class Authenticator:
             self._begin(call)
         else:
             self.state = State.FAILED  # as in Kafka, the next request is refused
-            self._answer_handshake(call, ErrorCode.NONE)
+            answer_handshake(call, ErrorCode.NONE, tuple(self._listener.mechanisms))
         return True
 
     def take_again(self, call: Call) -> bool:

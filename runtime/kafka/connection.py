@@ -464,8 +464,17 @@ class Connection(asyncio.Protocol):
         elif phase is Phase.CLOSED:
             self._drop_requests()
             self._pool.discard(self)
+            self._release()
         elif phase.is_ending:
             self._end_if_answered()
+
+    def _release(self) -> None:
+        """Leave nothing to the garbage collector, which runs rarely: buffers and names of clients are large."""
+        self._holds.release()
+        if self.authenticator is not None:
+            self.authenticator.release()
+            self.authenticator = None
+            self._routes = self.services.routes.loaded
 
     def _drop_requests(self) -> None:
         """Forget the requests that are not handled yet."""

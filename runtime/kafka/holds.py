@@ -48,3 +48,11 @@ class Holds:
         if hold is not Hold.GROUP_FULL or not self._full_groups:
             self.reasons.discard(hold)
         self._on_change()
+
+    def release(self) -> None:
+        """Call back no more, so that the connection and its holds do not keep each other."""
+        self._on_change = _ignore
+
+
+def _ignore() -> None:
+    pass

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 from functools import partial
 from pathlib import Path
+from weakref import ref
 
 import pytest
-from harness import Client, async_test, commit_values, frame, heartbeat_values, join_and_sync, offsets
+from harness import Client, MemoryClient, async_test, commit_values, frame, heartbeat_values, join_and_sync, offsets
 from peers.wire import Hangup
 from sasl_helpers import PASSWORD, USER, add_user, log_in, plain_frame, running_sasl_node
 
@@ -99,6 +101,22 @@ async def test_client_that_does_not_authenticate_in_time_is_disconnected(tmp_pat
         slow.write(frame("sasl_handshake", 1, mechanism="PLAIN"))
         for client in (silent, slow):
             await client.responses_until_disconnect()
+
+
+@async_test
+async def test_nothing_of_a_client_that_is_gone_waits_for_the_garbage_collector(tmp_path: Path) -> None:
+    """It runs rarely in a server, and clients that nobody knows could fill the memory meanwhile."""
+    async with running_sasl_node(tmp_path, SESSION) as harness:
+        client = MemoryClient(harness.node)
+        client.feed(frame("api_versions", 0) + (100_000).to_bytes(4, "big") + bytes(50_000))
+        connection, authenticator = ref(client.connection), ref(client.connection.authenticator)
+        gc.disable()
+        try:
+            client.close()
+            del client
+            assert (connection(), authenticator()) == (None, None)
+        finally:
+            gc.enable()
 
 
 @async_test
