@@ -7,7 +7,10 @@ returned as ``Blocking``, and the caller decides where it runs.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
+
+MESSAGE_BYTES_MAX: Final = 8192
+"""Longer messages of PLAIN and SCRAM fail unread: to look at them would hold up other clients."""
 
 
 class AuthenticationFailed(Exception):
@@ -53,3 +56,9 @@ Step = Challenge | Accepted | Blocking
 class Exchange(Protocol):
     def evaluate(self, token: bytes) -> Step:
         """Answer the next token of the client. Raises AuthenticationFailed; then the exchange is over."""
+
+
+def check_size(message: bytes, max_bytes: int = MESSAGE_BYTES_MAX) -> None:
+    """Raises AuthenticationFailed."""
+    if len(message) > max_bytes:
+        raise AuthenticationFailed(f"a message is longer than {max_bytes} bytes")

@@ -10,7 +10,7 @@ import json
 import re
 from typing import Final, NamedTuple, Protocol
 
-from .exchange import Accepted, AuthenticationFailed, Challenge
+from .exchange import Accepted, AuthenticationFailed, Challenge, check_size
 
 _NAME = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
 _PAIRS = r"(?:[A-Za-z]+=[\x21-\x7e \t\r\n]+\x01)*"
@@ -18,6 +18,8 @@ CLIENT_FIRST: Final = re.compile(rf"n,(?:a=(?P<authzid>{_NAME}))?,\x01(?P<pairs>
 AUTHORIZATION: Final = re.compile(r"(?P<scheme>\w+) +(?P<token>[-_~+/.a-zA-Z0-9]+=*)")
 AFTER_REFUSAL: Final = b"\x01"
 """What a client sends when its token was refused."""
+OAUTHBEARER_BYTES_MAX: Final = 32_768
+"""Longer messages fail unread. Tokens may have the names of many groups."""
 
 
 class TokenRefused(Exception):
@@ -76,6 +78,7 @@ class OAuthBearerExchange:
 
 def split_message(message: bytes) -> tuple[str, str]:
     """The authorization id and the token. Raises AuthenticationFailed."""
+    check_size(message, OAUTHBEARER_BYTES_MAX)
     match = CLIENT_FIRST.fullmatch(message.decode("latin-1"))
     if match is None:
         raise AuthenticationFailed("the message of OAUTHBEARER is invalid")

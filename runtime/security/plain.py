@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from .credentials import SCRAM_MECHANISMS, SHA_256, Credential, ScramMechanism, has_password, made_up_credential
-from .exchange import Accepted, AuthenticationFailed, Blocking
+from .exchange import Accepted, AuthenticationFailed, Blocking, check_size
 from .scram import OTHER_AUTHORIZATION_ID
 
 REMEMBERED_MS: Final = 300_000
@@ -79,6 +79,7 @@ class PlainExchange:
 
 def split_token(token: bytes) -> tuple[str, str, bytes]:
     """Authorization id, user, password. Raises AuthenticationFailed."""
+    check_size(token)
     parts = token.decode(errors="replace").split("\0", PARTS)
     if len(parts) != PARTS:
         raise _failed(f"Invalid SASL/PLAIN response: expected {PARTS} tokens, got {len(parts)}")

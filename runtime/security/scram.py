@@ -1,7 +1,8 @@
 """SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677), the server's side. Pure.
 
-The messages that Kafka accepts are accepted, see ScramMessages.java. There are two differences: a user who does not
-exist fails at the end, like a wrong password, and the channel binding of the last message is checked.
+The messages that Kafka accepts are accepted, see ScramMessages.java. There are three differences: a user who does not
+exist fails at the end, like a wrong password, the channel binding of the last message is checked, and the size of a
+message is limited.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from .credentials import ITERATIONS_MIN, Credential, ScramMechanism, made_up_credential
-from .exchange import Accepted, AuthenticationFailed, Challenge
+from .exchange import Accepted, AuthenticationFailed, Challenge, check_size
 
 _NAME = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
 _VALUE = r"[\x01-\x2b\x2d-\x7f]+"
@@ -91,6 +92,7 @@ class ScramExchange:
 
 def _match(message: re.Pattern[str], token: bytes) -> re.Match[str]:
     """Raises AuthenticationFailed. Bytes that are no ASCII match nothing."""
+    check_size(token)
     match = message.fullmatch(token.decode("latin-1"))
     if match is None:
         raise AuthenticationFailed("a message of SCRAM is invalid")

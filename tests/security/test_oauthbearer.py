@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from callboard.runtime.security.exchange import Accepted, AuthenticationFailed, Challenge
-from callboard.runtime.security.oauthbearer import OAuthBearerExchange, TokenRefused, ValidToken, split_message
+from callboard.runtime.security.oauthbearer import (
+    OAUTHBEARER_BYTES_MAX,
+    OAuthBearerExchange,
+    TokenRefused,
+    ValidToken,
+    split_message,
+)
 
 
 class Tokens:
@@ -71,6 +77,7 @@ def test_another_authorization_id_fails_with_kafkas_text() -> None:
             b"n,,\x01auth=Bearer \xff\x01\x01",
             b"n,,\x01k-ey=x\x01auth=Bearer good\x01\x01",
             b"n,a=,\x01auth=Bearer x\x01\x01",
+            pytest.param(first(rest=b"key=" + b"x" * OAUTHBEARER_BYTES_MAX + b"\x01"), id="long"),
         ),
     ],
 )

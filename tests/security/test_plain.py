@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from callboard.runtime.security.credentials import SHA_256, SHA_512, Credential, ScramMechanism, credential_of
-from callboard.runtime.security.exchange import Accepted, AuthenticationFailed, Blocking
+from callboard.runtime.security.exchange import MESSAGE_BYTES_MAX, Accepted, AuthenticationFailed, Blocking
 from callboard.runtime.security.plain import REMEMBERED_MAX, REMEMBERED_MS, PlainExchange, RememberedPasswords
 from callboard.runtime.security.scram import OTHER_AUTHORIZATION_ID
 
@@ -52,6 +52,7 @@ class Users:
         (b"\0alice\0wrong", WRONG),
         (b"\0nobody\0secret", WRONG),
         (b"\0alice\0\xff", WRONG),
+        pytest.param(b"\0alice\0" + b"x" * MESSAGE_BYTES_MAX, "", id="long"),
         (b"bob\0alice\0wrong", WRONG),
         (b"bob\0alice\0secret", OTHER_AUTHORIZATION_ID),
     ],

@@ -15,7 +15,7 @@ from callboard.runtime.security.credentials import (
     credential_of,
     decode_credential,
 )
-from callboard.runtime.security.exchange import Accepted, AuthenticationFailed, Challenge
+from callboard.runtime.security.exchange import MESSAGE_BYTES_MAX, Accepted, AuthenticationFailed, Challenge
 from callboard.runtime.security.scram import OTHER_AUTHORIZATION_ID, ScramExchange
 
 SECRET = b"secret of the servers"
@@ -77,6 +77,7 @@ def test_unknown_extensions_are_ignored() -> None:
         *(b"p=tls-unique,,n=user,r=abc", b"n,,n=us=er,r=abc", b"n,,n=us,er,r=abc", b"n,,n=user,r=a bc"),
         *(b"n,,n=us\x00er,r=abc", b"n,,n=us\xe9r,r=abc", b"n,,n=user,r=abc,1=2", b"n,,n=user,r=abc\n", b"\xff\xfe"),
         *(b"n,,n=user,r=abc,tokenauth=true", b"n,,n=user,r=abc,x=y,tokenauth=TRUE"),
+        pytest.param(b"n,,n=user,r=" + b"a" * MESSAGE_BYTES_MAX, id="long"),
     ],
 )
 def test_invalid_first_message_fails(first: bytes) -> None:
