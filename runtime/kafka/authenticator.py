@@ -210,7 +210,8 @@ class Authenticator:
                 self._accept(step, call)
             else:
                 self._is_busy = True
-                self._listener.worker.submit(step.work, lambda result: self._worked(step, result, call))
+                work = partial(_unless_gone, self._connection, step.work)
+                self._listener.worker.submit(work, lambda result: self._worked(step, result, call))
         except AuthenticationFailed as failure:
             self._fail_token(failure, call)
 
@@ -334,6 +335,11 @@ class Authenticator:
         if key == SASL_AUTHENTICATE_KEY:
             return route
         return route._replace(handle=self._refuse, overlaps=False, comes_in_bursts=False, answer_at_once=None)
+
+
+def _unless_gone(connection: Authenticating, work: Callable[[], Any]) -> Any:
+    """Do work in the thread of the worker, unless the client was disconnected meanwhile: others wait for the thread."""
+    return work() if connection.is_open else None
 
 
 def _time_out(authenticator: weakref.ref[Authenticator]) -> None:

@@ -6,8 +6,11 @@ import asyncio
 import gc
 import json
 import logging
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from weakref import ref
 
 import pytest
@@ -117,6 +120,23 @@ async def test_nothing_of_a_client_that_is_gone_waits_for_the_garbage_collector(
             assert (connection(), authenticator()) == (None, None)
         finally:
             gc.enable()
+
+
+@async_test
+async def test_password_of_a_client_that_was_disconnected_is_not_checked(tmp_path: Path) -> None:
+    """Else the thread would still be busy with the passwords of a flood when nobody waits for them any more."""
+    jobs: list[Callable[[], Any]] = []
+    async with running_sasl_node(tmp_path) as harness:
+        client = MemoryClient(harness.node)
+        authenticator = client.connection.authenticator
+        assert authenticator is not None
+        worker: Any = SimpleNamespace(submit=lambda work, done: jobs.append(work))
+        authenticator._listener = authenticator._listener._replace(worker=worker)
+        client.feed(plain_frame(password="wrong"))
+        [check] = jobs
+        assert check() is False
+        client.close()
+        assert check() is None
 
 
 @async_test
