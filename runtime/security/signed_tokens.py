@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ...actors.text import printable
 from .oauthbearer import TokenRefused, ValidToken
 from .token_settings import TokenSettings
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 RSA_BITS_MIN = 2048
 KEY_IDS_MAX_CHARS = 1000
+REASON_CHARS_MAX = 100
 ALGORITHMS: Mapping[str, tuple[str, ...]] = {
     "RSA": ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     "EC": ("ES256", "ES384", "ES512"),
@@ -53,7 +55,8 @@ class SignedTokens:
                 options={"require": ["exp", "iat"], "verify_aud": bool(settings.audiences), "verify_sub": False},
             )
         except jwt.PyJWTError as error:
-            raise TokenRefused(f"{type(error).__name__}: {error}") from None
+            text = printable(str(error)[:REASON_CHARS_MAX])  # it may quote the token
+            raise TokenRefused(f"{type(error).__name__}: {text}") from None
         return ValidToken(settings.name_in(claims), int(claims["exp"] * 1000))
 
     def _key(self, header: Mapping[str, Any]) -> SigningKey:

@@ -180,6 +180,17 @@ async def test_failure_is_logged_without_the_password(tmp_path: Path, caplog: py
     assert "hunter2" not in caplog.text and PASSWORD not in caplog.text
 
 
+@async_test
+async def test_little_of_an_unknown_mechanism_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with running_sasl_node(tmp_path) as harness:
+        client = await harness.connect()
+        answer = await client.ask("sasl_handshake", 1, mechanism="GSSAPI" + "x" * 30_000)
+        assert answer["error_code"] == "UNSUPPORTED_SASL_MECHANISM"
+    [line] = [record.getMessage() for record in caplog.records if "GSSAPI" in record.getMessage()]
+    assert len(line) < 300
+
+
 # Again (KIP-368) -----------------------------------------------------------------------------------------------------
 
 

@@ -151,6 +151,14 @@ def test_token_of_an_unknown_key_is_refused_and_the_keys_are_wanted(tokens: Sign
     assert len(wanted) == 1
 
 
+def test_reason_quotes_little_of_a_token_and_no_line_end(tokens: SignedTokens, keys: dict[str, Any]) -> None:
+    """Reasons are in the log and in the audit trail."""
+    headers = {"kid": "rsa", "crit": ["x\n" * 5000]}
+    with pytest.raises(TokenRefused, match=r"InvalidTokenError: Unsupported critical extension: x\\nx") as caught:
+        tokens.validate(jwt.encode(CLAIMS, keys["rsa"], algorithm="RS256", headers=headers))
+    assert len(caught.value.reason) < 300 and "\n" not in caught.value.reason
+
+
 def test_keys_that_cannot_sign_are_left_out(keys: dict[str, Any]) -> None:
     weak = rsa.generate_private_key(65537, 1024)
     entries = [
