@@ -13,6 +13,7 @@ from ..settings.client_settings import Login
 
 ITERATIONS_MAX = 1_000_000
 """A server that asks for more keeps the client busy."""
+ITERATIONS_DIGITS_MAX = len(str(ITERATIONS_MAX))
 
 Request = tuple[str, Mapping[str, Any]]
 """kio's name of the API, and the values."""
@@ -69,7 +70,8 @@ def _parse_challenge(challenge: str, own_nonce: str) -> tuple[str, bytes, int]:
     nonce, iterations = fields.get("r", ""), fields.get("i", "")
     if not nonce.startswith(own_nonce) or nonce == own_nonce:
         raise LoginFailed("it has answered SCRAM with a wrong nonce")
-    if not iterations.isdecimal() or not ITERATIONS_MIN <= int(iterations) <= ITERATIONS_MAX:
+    is_number = iterations.isdecimal() and len(iterations) <= ITERATIONS_DIGITS_MAX
+    if not is_number or not ITERATIONS_MIN <= int(iterations) <= ITERATIONS_MAX:
         raise LoginFailed(f"it asks for {iterations[:20]} iterations: expected {ITERATIONS_MIN} to {ITERATIONS_MAX}")
     try:
         return nonce, b64decode(fields.get("s", ""), validate=True), int(iterations)

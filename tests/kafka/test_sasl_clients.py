@@ -158,6 +158,7 @@ def play(change: Callable[[bytes], bytes]) -> None:
         (b"i=4096", b"i=4095", "asks for 4095 iterations"),
         (b"i=4096", b"i=9999999", "asks for 9999999 iterations"),
         (b"i=4096", b"i=x", "asks for x iterations"),
+        pytest.param(b"i=4096", b"i=" + b"9" * 5000, "asks for 99999999999999999999 iterations", id="digits"),
         (b"s=", b"s=!", "invalid salt"),
     ],
 )
