@@ -93,19 +93,20 @@ def parse_jwks(document: Any) -> dict[str, SigningKey]:
 
 
 def _signing_key(entry: Any) -> SigningKey | None:
-    """None for keys of other types, for encryption, and for keys that are too short."""
+    """None for keys of other types, for encryption, for keys that are too short, and for what is no key."""
     import jwt
 
-    if not isinstance(entry, dict) or entry.get("use", "sig") != "sig" or entry.get("kty") not in ALGORITHMS:
+    kind = entry.get("kty") if isinstance(entry, dict) and entry.get("use", "sig") == "sig" else None
+    if not isinstance(kind, str) or kind not in ALGORITHMS:
         return None
-    algorithms = ALGORITHMS[entry["kty"]]
+    algorithms = ALGORITHMS[kind]
     own = entry.get("alg")
     if own is not None:
         algorithms = tuple(name for name in algorithms if name == own)
     try:
         jwk = jwt.PyJWK(entry)
-    except jwt.PyJWTError:
+    except (jwt.PyJWTError, KeyError, TypeError, ValueError):
         return None
-    if not algorithms or (entry["kty"] == "RSA" and jwk.key.key_size < RSA_BITS_MIN):
+    if not algorithms or (kind == "RSA" and jwk.key.key_size < RSA_BITS_MIN):
         return None
     return SigningKey(jwk, algorithms)

@@ -167,6 +167,9 @@ def test_keys_that_cannot_sign_are_left_out(keys: dict[str, Any]) -> None:
         entry(keys["rsa"], "hmac", alg="HS256"),
         {"kty": "oct", "k": "AAAA", "kid": "password"},
         {"kty": "RSA", "kid": "damaged", "n": "!", "e": "AQAB"},
+        {"kty": ["RSA"], "kid": "a list"},
+        {**entry(keys["rsa"], "another list"), "alg": ["RS256"]},
+        {"kty": "RSA", "kid": "a number", "n": 1, "e": "AQAB"},
         "x",
         entry(keys["rsa"], "good", alg="PS256"),
     ]
