@@ -90,7 +90,7 @@ class Connection(asyncio.Protocol):
 
 
 async def connect_to(address: Address, client_id: str, security: ClientSecurity = NO_SECURITY) -> Connection:
-    """Connect and exchange API versions. Raises ChannelLost, and StartError if keys cannot be read any more."""
+    """Connect and exchange API versions. Raises ChannelLost."""
     tls = security.tls_context()
     loop = asyncio.get_running_loop()
     try:

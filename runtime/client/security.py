@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ...actors.callboard_error import CallboardError
 from ..settings.client_settings import ClientSettings, load_client_settings, parse_client_settings
 from ..tls.file_stamps import FileStamp, stamps_of
 
@@ -21,6 +23,8 @@ Security = str | Path | Mapping[str, str]
 
 
 COMMAND_CONFIG: Final = "CALLBOARD_COMMAND_CONFIG"
+
+log = logging.getLogger("callboard.runtime")
 
 
 class ClientSecurity:
@@ -36,16 +40,27 @@ class ClientSecurity:
         self.tls_context()
 
     def tls_context(self) -> SSLContext | None:
-        """The context for a new connection; None without TLS. Changed files are read again. Raises StartError."""
+        """The context for a new connection; None without TLS. Changed files are read again.
+
+        While they cannot be used, the last ones hold: a certificate and its key are seldom replaced at one instant.
+        """
         if self._tls is None:
             return None
         stamps = stamps_of(self._tls.paths())
         if self._context is None or stamps != self._stamps:
-            from ..tls.contexts import make_client_context
-
-            self._context = make_client_context(self._tls, checks_host=self.settings.checks_host)
-            self._stamps = stamps
+            try:
+                self._context = self._make_context(self._tls)
+                self._stamps = stamps
+            except CallboardError as error:
+                if self._context is None:
+                    raise
+                log.error("the old TLS certificates are used further: %s", error)
         return self._context
+
+    def _make_context(self, tls: TlsSettings) -> SSLContext:
+        from ..tls.contexts import make_client_context
+
+        return make_client_context(tls, checks_host=self.settings.checks_host)
 
 
 NO_SECURITY: Final = ClientSecurity()

@@ -136,6 +136,19 @@ def test_changed_files_are_used_for_the_next_connection(files: TlsFolder) -> Non
     assert security.tls_context() is not context
 
 
+def test_last_certificates_hold_while_changed_files_cannot_be_used(
+    files: TlsFolder, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An exception would end what connects: a node that asks another one about a transaction never got an answer."""
+    security = load_security(client_values(files), {})
+    context = security.tls_context()
+    files.truststore.write_text("half of a certificate")
+    assert security.tls_context() is context
+    assert "the old TLS certificates are used further: ssl_truststore_location" in caplog.text
+    Authority("Another").write(files.truststore)
+    assert security.tls_context() is not context
+
+
 def test_commands_take_a_file_and_environment_variables(files: TlsFolder) -> None:
     path = files.folder / "client.properties"
     path.write_text("\n".join(f"{name}={value}" for name, value in client_values(files).items()))
