@@ -113,6 +113,8 @@ def test_client_certificates_need_authorities(files: TlsFolder) -> None:
     )
     files.truststore.write_text("nothing")
     assert "has no certificate: expected those of authorities" in refusal(files, ssl_client_auth="requested")
+    files.truststore.write_bytes(b"-----BEGIN CERTIFICATE-----\n\xe4\n-----END CERTIFICATE-----\n")
+    assert "cannot be used: OpenSSL answers" in refusal(files, ssl_client_auth="requested")
 
 
 @pytest.mark.parametrize("text", ["", "TLSv1.1", "TLSv1.2,SSLv3"])
