@@ -118,6 +118,7 @@ class Connection(asyncio.Protocol):
     def authenticated(self, principal: Principal, rest: bytes, again: Authenticator | None) -> None:
         """Serve requests from now on, see ``authenticator.Authenticating``."""
         self.principal, self.authenticator = principal, again
+        self._raw_client_id = self.client_id.encode()
         if again is not None:
             self._routes = SessionRoutes(self.services.routes, again)
         self.hold_while_authenticating(is_waiting=False)

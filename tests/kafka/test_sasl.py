@@ -14,7 +14,17 @@ from typing import Any
 from weakref import ref
 
 import pytest
-from harness import Client, MemoryClient, async_test, commit_values, frame, heartbeat_values, join_and_sync, offsets
+from harness import (
+    Client,
+    MemoryClient,
+    async_test,
+    commit_values,
+    frame,
+    framed,
+    heartbeat_values,
+    join_and_sync,
+    offsets,
+)
 from peers.wire import Hangup
 from sasl_helpers import PASSWORD, USER, add_user, log_in, plain_frame, running_sasl_node
 
@@ -189,6 +199,19 @@ async def test_little_of_an_unknown_mechanism_is_logged(tmp_path: Path, caplog: 
         assert answer["error_code"] == "UNSUPPORTED_SASL_MECHANISM"
     [line] = [record.getMessage() for record in caplog.records if "GSSAPI" in record.getMessage()]
     assert len(line) < 300
+
+
+@async_test
+async def test_client_id_is_that_of_the_last_request(tmp_path: Path) -> None:
+    """Also if it is empty, and the one before the authentication was not."""
+    async with running_sasl_node(tmp_path) as harness:
+        client = await harness.connect()
+        await log_in(client)
+        [connection] = harness.node.connections
+        assert connection.client_id
+        client.write(framed(bytes.fromhex("000a0000 00000007 ffff 0001") + b"g"))
+        await client.receive_frame()
+        assert connection.client_id == ""
 
 
 # Again (KIP-368) -----------------------------------------------------------------------------------------------------
