@@ -24,7 +24,7 @@ from .client_buffers import BufferHolder
 from .codec.codes import kafka_error
 from .connection_ports import Server
 from .error_response import encode_error_response
-from .framing import FRAMES_PER_TURN, BadRequest, NotServed
+from .framing import BadRequest, NotServed
 from .principal import USER, Principal
 from .request_decoding import decode_client_id, decode_request, open_route
 from .request_names import route_name
@@ -103,19 +103,21 @@ class Authenticator:
             self._handle_frames()
 
     def _handle_frames(self) -> None:
-        """Handle the frames of one turn. The socket is not read while they cannot be handled."""
+        """Handle one frame. The next one waits for a turn of the loop, because many clients may send some at once.
+
+        The socket is not read while they cannot be handled.
+        """
         is_behind = False
         try:
-            for _ in range(FRAMES_PER_TURN):
-                if not self._is_receiving or (frame := self._frames.next(self._listener.max_receive_bytes)) is None:
-                    break
+            frame = self._frames.next(self._listener.max_receive_bytes) if self._is_receiving else None
+            if frame is not None:
                 self._handle(frame)
-            else:
-                is_behind = True
-                self._connection.services.later(0, self._handle_frames)
+                is_behind = self._is_receiving and bool(self._frames.received)
         except BadRequest as error:
             self.state = State.FAILED
             self._connection.reject(error)
+        if is_behind:
+            self._connection.services.later(0, self._handle_frames)
         if self._connection.is_authenticating:
             is_waiting = is_behind or self._is_busy or self.state is State.FAILED
             self._connection.hold_while_authenticating(is_waiting=is_waiting)

@@ -164,16 +164,33 @@ async def test_frame_above_the_limit_is_not_read(tmp_path: Path) -> None:
 
 @async_test
 async def test_many_pipelined_requests_are_handled_in_turns(tmp_path: Path) -> None:
-    """A client that is not authenticated delays others by a few requests at a time."""
+    """A client that is not authenticated delays others by one request at a time."""
     async with running_sasl_node(tmp_path) as harness:
         client = await harness.connect()
-        unknown = frame("api_versions", 3, client_software_name="x", client_software_version="1")
-        unknown = unknown[:6] + (99).to_bytes(2, "big") + unknown[8:]
-        client.write(unknown * 200 + plain_frame())
+        client.write(unknown_versions() * 200 + plain_frame())
         answers = [await client.receive("api_versions", 0) for _ in range(200)]
         assert {answer["error_code"] for answer in answers} == {"UNSUPPORTED_VERSION"}
         assert (await client.receive("sasl_handshake", 1))["error_code"] == "NONE"
         assert (await client.receive("sasl_authenticate", 2))["error_code"] == "NONE"
+
+
+@async_test
+async def test_one_request_is_handled_in_a_turn_before_authentication(tmp_path: Path) -> None:
+    """A thousand clients could send some at once, and all others would wait for all of them."""
+    async with running_sasl_node(tmp_path) as harness:
+        client = MemoryClient(harness.node)
+        client.feed(unknown_versions() * 15)
+        assert len(client.answers()) == 1 and client.is_paused
+        assert len(await client.answered(15)) == 15
+        while client.is_paused:
+            await asyncio.sleep(0)
+        client.close()
+
+
+def unknown_versions() -> bytes:
+    """A request that may be repeated before authentication."""
+    known = frame("api_versions", 3, client_software_name="x", client_software_version="1")
+    return known[:6] + (99).to_bytes(2, "big") + known[8:]
 
 
 @async_test
