@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from ..security.mechanisms import Mechanism, MechanismParts
+
+LIFETIME_MS_MAX: Final = 2**53
+"""More does not fit into the answer."""
 
 
 class Worker(Protocol):
@@ -37,5 +40,5 @@ class SaslListener(NamedTuple):
         """How long a session lasts; None if it does not end. ``expires_at_ms``: of its credential, if that ends."""
         limits = [self.session_ms] if self.session_ms > 0 else []
         if expires_at_ms is not None:
-            limits.append(max(expires_at_ms - self.wall_ms(), 0))
+            limits.append(min(max(expires_at_ms - self.wall_ms(), 0), LIFETIME_MS_MAX))
         return min(limits, default=None)

@@ -7,6 +7,7 @@ import gc
 import json
 import logging
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,6 +32,7 @@ from sasl_helpers import PASSWORD, USER, add_user, log_in, plain_frame, running_
 from callboard.runtime.disk.group_commit import outcome_of
 from callboard.runtime.kafka.authenticator import REAUTHENTICATION_INTERVAL_MS
 from callboard.runtime.kafka.holds import Hold
+from callboard.runtime.kafka.sasl_listener import SaslListener
 from callboard.runtime.security.document import USERS
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -346,6 +348,15 @@ async def test_requests_in_one_packet_with_another_authentication_are_served(tmp
         assert (await client.receive("sasl_handshake", 1))["error_code"] == "NONE"
         assert (await client.receive("sasl_authenticate", 2))["error_code"] == "NONE"
         assert (await client.receive("find_coordinator", 0))["error_code"] == "NONE"
+
+
+def test_token_that_ends_in_the_far_future_has_a_lifetime_that_fits_into_the_answer() -> None:
+    nothing: Any = None
+    listener = SaslListener({}, nothing, nothing, 0, 0, 0, 0, lambda: 0, lambda: 1000)
+    assert listener.lifetime_ms(9_000) == 8_000
+    lifetime_ms = listener.lifetime_ms(2**63 * 1000)
+    assert lifetime_ms is not None
+    assert timedelta(milliseconds=lifetime_ms).days > 365
 
 
 # Users ---------------------------------------------------------------------------------------------------------------

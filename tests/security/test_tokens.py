@@ -151,6 +151,10 @@ def test_token_of_an_unknown_key_is_refused_and_the_keys_are_wanted(tokens: Sign
     assert len(wanted) == 1
 
 
+def test_expiry_may_be_a_text_as_for_the_library(tokens: SignedTokens, keys: dict[str, Any]) -> None:
+    assert tokens.validate(signed(keys, exp=str(NOW_S + 60))).expires_at_ms == (NOW_S + 60) * 1000
+
+
 def test_reason_quotes_little_of_a_token_and_no_line_end(tokens: SignedTokens, keys: dict[str, Any]) -> None:
     """Reasons are in the log and in the audit trail."""
     headers = {"kid": "rsa", "crit": ["x\n" * 5000]}
