@@ -124,6 +124,8 @@ async def test_nothing_of_a_client_that_is_gone_waits_for_the_garbage_collector(
     async with running_sasl_node(tmp_path, SESSION) as harness:
         client = MemoryClient(harness.node)
         client.feed(frame("api_versions", 0) + (100_000).to_bytes(4, "big") + bytes(50_000))
+        while client.is_paused:
+            await asyncio.sleep(0)
         connection, authenticator = ref(client.connection), ref(client.connection.authenticator)
         gc.disable()
         try:
