@@ -107,7 +107,7 @@ def load_authorities(context: ssl.SSLContext, source: PemSource) -> None:
         raise StartError(f"{source.name} has no certificate: expected those of authorities in PEM")
     try:
         context.load_verify_locations(cadata="\n".join(certificates))
-    except (ssl.SSLError, ValueError) as error:  # ValueError: characters beyond ASCII
+    except (ssl.SSLError, TypeError) as error:  # TypeError: characters beyond ASCII
         raise StartError(f"{source.name} cannot be used: {_reason(error)}") from error
 
 

@@ -147,6 +147,8 @@ async def test_password_of_a_client_that_was_disconnected_is_not_checked(tmp_pat
         worker: Any = SimpleNamespace(submit=lambda work, done: jobs.append(work))
         authenticator._listener = authenticator._listener._replace(worker=worker)
         client.feed(plain_frame(password="wrong"))
+        while not jobs:
+            await asyncio.sleep(0)
         [check] = jobs
         assert check() is False
         client.close()
