@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...actors.text import printable
 from .oauthbearer import TokenRefused, ValidToken
 from .token_settings import TokenSettings
 
@@ -55,8 +54,8 @@ class SignedTokens:
                 options={"require": ["exp", "iat"], "verify_aud": bool(settings.audiences), "verify_sub": False},
             )
         except jwt.PyJWTError as error:
-            text = printable(str(error)[:REASON_CHARS_MAX])  # it may quote the token
-            raise TokenRefused(f"{type(error).__name__}: {text}") from None
+            text = str(error)[:REASON_CHARS_MAX]  # it may quote the token
+            raise TokenRefused(f"{type(error).__name__}: {text!r}") from None
         return ValidToken(settings.name_in(claims), int(float(claims["exp"]) * 1000))
 
     def _key(self, header: Mapping[str, Any]) -> SigningKey:
