@@ -36,7 +36,7 @@ KEYS_AT_ONCE = 64
 """Of a get, so that its answer does not outlast the time limit."""
 
 CREATE = "insert into callboard.store values ($1, $2) on conflict do nothing returning 1"
-CREATE_AND_ANNOUNCE = f"""with created as ({CREATE}) select pg_notify('{CHANNEL}', '') from created"""
+CREATE_AND_ANNOUNCE = f"""with created as ({CREATE}) select pg_notify('{CHANNEL}', '') from created"""  # nosec B608 # constants
 ANNOUNCED = (REGISTER, TOPICS)
 """Versions of these documents are announced by the statement that creates them: those who wait for it save two more."""
 PUT = "insert into callboard.store values ($1, $2) on conflict (key) do update set value = excluded.value"
