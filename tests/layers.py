@@ -156,7 +156,7 @@ PACKAGES: dict[str, Package] = {
             *(
                 "runtime/cli/main.py",
                 "runtime/cli/options.py",
-                "runtime/cli/groups/tables.py",
+                "runtime/cli/tables.py",
                 "runtime/cli/server_options.py",
                 "runtime/settings/address.py",
             ),

@@ -15,9 +15,9 @@ from ..common.printing import print_error, print_json, print_line
 from ..security.acl_filters import AclFilter, why_not_created
 from ..security.acls import ANY_HOST, Acl, PatternType, Permission
 from ..security.resources import CLUSTER_NAME, Operation, ResourceType
-from .groups.tables import Column, Table, format_count, print_table
 from .main import make_app
 from .server_options import DEFAULT_SERVER, AsJson, Bootstrap, TimeoutS, connect, run_app
+from .tables import Column, Table, format_count, print_table
 
 COLUMNS = (
     Column("resource", "resource"),

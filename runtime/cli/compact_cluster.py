@@ -19,7 +19,7 @@ from .byte_progress import Advance, byte_progress
 from .cluster.errors import CommandFailed
 from .cluster.stores import require_register, with_store
 from .compact_run import Choice, describe_reports, exit_code, parse_partitions, process_count, spark_compactor
-from .groups.tables import Column, Table, format_count, format_number, print_table
+from .tables import Column, Table, format_count, format_number, print_table
 
 SPARK_MODULE = "callboard.spark.cluster_compaction"
 """Imported by name: the runtime must not import Spark. ``compactor(master)`` in it returns a ``ClusterRunner``."""

@@ -23,7 +23,7 @@ from ..log.folder import FORMAT, INFO_NAME, parse_info
 from ..log.manifest import log_files
 from ..log.partition import TOPIC, TRANSACTIONS_TOPIC
 from .byte_progress import Advance, byte_progress
-from .groups.tables import Column, Table, format_count, format_number, print_table
+from .tables import Column, Table, format_count, format_number, print_table
 
 FAILED_EXIT_CODE = 1
 DAMAGED_EXIT_CODE = 3

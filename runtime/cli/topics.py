@@ -9,9 +9,9 @@ import typer
 
 from ..client.topics import add_partitions, create_topic, delete_topic, describe_topic, list_topics
 from ..common.printing import print_error, print_json, print_line
-from .groups.tables import Column, Table, format_count, print_table
 from .main import make_app
 from .server_options import DEFAULT_SERVER, AsJson, Bootstrap, TimeoutS, connect, parse_assignment, run_app
+from .tables import Column, Table, format_count, print_table
 
 TOPIC_COLUMNS = (Column("topic", "topic"), Column("partitions", "partitions", is_number=True))
 PARTITION_COLUMNS = (

@@ -13,9 +13,9 @@ import typer
 from ..common.errors import StartError
 from ..common.printing import print_error, print_json, print_line
 from .cluster.errors import CommandFailed
-from .groups.tables import Column, Table, print_table
 from .main import make_app
 from .server_options import DEFAULT_SERVER, REFUSED_EXIT_CODE, AsJson, Bootstrap, TimeoutS, run_app
+from .tables import Column, Table, print_table
 
 if TYPE_CHECKING:
     from .user_stores import UserStore

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from ...actors.text import printable
-from ...runtime.cli.groups.tables import Table, format_number
+from ...runtime.cli.tables import Table, format_number
 
 CSS = """
 :root { color-scheme: light; }

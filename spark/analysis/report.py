@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ...runtime.cli.groups.tables import Table, format_count, format_number
+from ...runtime.cli.tables import Table, format_count, format_number
 from ...runtime.cluster.engines import without_password
 from ...runtime.common.printing import print_hint
 from ..commands.questions import QUESTIONS, QueryInput

@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
-from ...runtime.cli.groups.tables import format_number
 from ...runtime.cli.main import make_app
+from ...runtime.cli.tables import format_number
 from ...runtime.common.errors import StartError
 from ...runtime.common.printing import print_error, print_line
 from ..session import session

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from ...runtime.cli.groups.tables import Column, Table, format_count
+from ...runtime.cli.tables import Column, Table, format_count
 from ...runtime.client.cluster import Cluster, GroupDescription, OffsetAndMetadata, TopicPartition
 from ...runtime.client.errors import (
     GROUP_HAS_MEMBERS_ERRORS,

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from callboard.actors.ports import Entry
-from callboard.runtime.cli.groups.tables import Column, Table
+from callboard.runtime.cli.tables import Column, Table
 from callboard.runtime.common.errors import StartError
 from callboard.spark import analysis, output
 from callboard.spark.analysis import page, plots, report

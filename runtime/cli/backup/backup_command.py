@@ -16,9 +16,9 @@ from ...common.printing import print_hint, print_json, print_line
 from ...disk.disk import Disk
 from ...disk.modes import disk_like
 from ...engine.clock import wall_clock_ms
-from ..groups.tables import format_count
 from ..main import make_app
 from ..server_options import AsJson, run_on_disk
+from ..tables import format_count
 
 app = make_app()
 

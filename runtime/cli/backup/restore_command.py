@@ -17,9 +17,9 @@ import typer
 from ...common.printing import print_error, print_line
 from ...disk.disk import Disk
 from ...disk.modes import disk_like
-from ..groups.tables import format_count
 from ..main import make_app
 from ..server_options import run_on_disk
+from ..tables import format_count
 from .backup_command import check_destination
 from .contents import BackupContents, CopiedFile, read_contents
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ...cluster.engines.finding import Finding, Level
 from ...cluster.store import Store, settle
-from ..groups.tables import Column, Table
+from ..tables import Column, Table
 
 RACES = 100
 RIVALS = 8

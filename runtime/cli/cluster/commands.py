@@ -13,9 +13,9 @@ import typer
 
 from ...common.printing import print_error, print_json, print_line
 from ...settings.table import BY_NAME
-from ..groups.tables import print_facts, print_table
 from ..main import make_app
 from ..server_options import REFUSED_EXIT_CODE, AsJson, TimeoutS
+from ..tables import print_facts, print_table
 from .errors import CommandFailed
 
 ClusterUrl = Annotated[

@@ -9,7 +9,7 @@ from ...cluster.manifest import newest_manifest
 from ...cluster.operator import Operator
 from ...cluster.register import Register
 from ...cluster.store import Store
-from ..groups.tables import format_count
+from ..tables import format_count
 from .errors import CommandFailed
 from .nodes import environment_of, session_of
 

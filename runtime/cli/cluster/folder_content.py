@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from ....actors.records import TransactionValue
 from ...disk.disk import Disk
-from ..groups.tables import format_number
 from ..log.newest import GroupContent, load_newest
 from ..log.scan import LogPartition, find_missing
+from ..tables import format_number
 from .errors import CommandFailed
 
 

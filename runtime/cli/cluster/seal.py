@@ -8,7 +8,7 @@ from ...cluster.operator import Operator
 from ...cluster.register import Register
 from ...cluster.session_environment import SessionEnvironment
 from ...cluster.store import Store
-from ..groups.tables import format_count
+from ..tables import format_count
 from .nodes import SignOfLife, environment_of, look_for_sign, session_of
 
 

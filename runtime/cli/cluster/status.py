@@ -24,7 +24,7 @@ from ...cluster.register import NodeEntry, Register
 from ...cluster.session_environment import LOOKS_PER_TTL
 from ...cluster.store import Store
 from ...log.partition import partition_name
-from ..groups.tables import Column, Table, format_count, format_number
+from ..tables import Column, Table, format_count, format_number
 
 NODE_COLUMNS = (
     Column("name", "node"),

@@ -13,8 +13,8 @@ from ...common.printing import print_error, print_json, print_line
 from ...disk.disk import Disk
 from ...disk.modes import file_mode_of
 from ...log.format.errors import UnsupportedCompression
-from ..groups.tables import format_count
 from ..server_options import connect
+from ..tables import format_count
 from .export_run import ProblemPrinter
 from .kafka_import import KafkaPartitionCounts, ReadBackDiffers
 from .kafka_import import import_log as build_data_folder

@@ -30,11 +30,11 @@ from ...log.manifest import log_files, write_file
 from ...log.partition import TOPIC, TRANSACTIONS_TOPIC
 from ...log.reading.damage_scan import BatchRun, scan_runs_past_damage
 from ...log.reading.segment import segment_name
-from ..groups.tables import format_count
 from ..log.forward import LogReplay
 from ..log.repair import require_stopped_server
 from ..log.scan import LoggedRecord, LogPartition, find_missing, find_partitions, is_torn_tail, scan_partition
 from ..log.verify import describe_differences
+from ..tables import format_count
 from .kafka_folder import COUNT_SETTINGS, partition_folders, require_stopped_kafka
 from .row_sources import ProblemCallback
 

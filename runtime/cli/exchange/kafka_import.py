@@ -38,9 +38,9 @@ from ...log.reading.search import OpenFile
 from ...log.reading.segment import segment_name
 from ...log.recovery.clean_stop import write_note
 from ...log.recovery.misplaced import MisplacedError, find_misplaced
-from ..groups.tables import format_count, format_number
 from ..log.newest import GroupContent, load_newest
 from ..log.scan import LoggedRecord, LogPartition, is_torn_tail, scan_partition
+from ..tables import format_count, format_number
 from .kafka_folder import COUNT_SETTINGS, partition_folders, require_stopped_kafka
 
 IMPORTING = ".importing"

@@ -18,7 +18,7 @@ from ....actors.text import did_you_mean
 from ...client.cluster import OffsetAndMetadata
 from ...common.errors import StartError
 from ...common.printing import from_spreadsheet_cell
-from ..groups.tables import format_count
+from ..tables import format_count
 from .offsets_file import WantedOffsets
 from .rows import ESCAPED, IS_ESCAPED, Row
 from .text_source import BYTES_MAX, RECORD_CHARS_MAX, RecordLines, TextSource, TooLong, open_text

@@ -30,6 +30,7 @@ from ...common.printing import csv_stream, print_error, print_json, print_line
 from ..main import make_app
 from ..options import Reason
 from ..server_options import DEFAULT_SERVER, AsJson, Bootstrap, TimeoutS, connect, run_app
+from ..tables import Column, Table, format_count, format_number, print_facts, print_table
 from .report import PartitionLag, group_json, member_table, offset_table, read_partition_lags, total_lag
 from .reset import (
     OffsetBounds,
@@ -41,7 +42,6 @@ from .reset import (
     parse_topic,
     plan_reset,
 )
-from .tables import Column, Table, format_count, format_number, print_facts, print_table
 
 STATES = ("Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Dead", "Assigning", "Reconciling")
 TYPES = (CLASSIC, "consumer", "share", "streams")

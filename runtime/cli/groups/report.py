@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ...client.cluster import LATEST, Cluster, GroupDescription, MemberDescription, OffsetAndMetadata, TopicPartition
-from .tables import Column, Table
+from ..tables import Column, Table
 
 
 class PartitionLag(NamedTuple):

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ...client.cluster import OffsetAndMetadata, TopicPartition
 from ...common.errors import StartError
 from ..exchange.text_source import RecordLines, TooLong, open_text
-from .tables import Column, Table
+from ..tables import Column, Table
 
 FILE_BYTES_MAX = 100_000_000
 """More than the offsets of any one group."""

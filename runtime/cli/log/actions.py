@@ -28,7 +28,7 @@ from ...log.lost_journal import CONSEQUENCE, find_lost_journal
 from ...log.partition_counts import PartitionCounts
 from ...log.recovery.misplaced import check_counts
 from ..byte_progress import byte_progress
-from ..groups.tables import format_count, format_number, print_facts, print_table
+from ..tables import format_count, format_number, print_facts, print_table
 from . import dump, repair
 from .follow import follow_partitions
 from .new_info import prepare_info

@@ -21,7 +21,7 @@ from ...log.reading.columns import as_list
 from ...log.reading.damage_scan import BatchRun, scan_runs_past_damage
 from ...log.reading.spans import read_spans
 from ...log.recovery.missing import missing_files
-from ..groups.tables import Column, Table
+from ..tables import Column, Table
 from .scan import LogPartition, find_missing_ends
 
 COLUMNS = (

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
-from ....actors.text import printable
-from ...common.printing import print_line
+from ...actors.text import printable
+from ..common.printing import print_line
 
 Cell = str | int | None
 
