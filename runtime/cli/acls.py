@@ -11,13 +11,13 @@ import typer
 from ...actors.text import did_you_mean
 from ..client.acls import create_acls, delete_acls, list_acls
 from ..common.errors import StartError
-from ..common.printing import print_error, print_json, print_line
+from ..common.printing import print_line
 from ..security.acl_filters import AclFilter, why_not_created
 from ..security.acls import ANY_HOST, Acl, PatternType, Permission
 from ..security.resources import CLUSTER_NAME, Operation, ResourceType
 from .main import make_app
 from .server_options import DEFAULT_SERVER, AsJson, Bootstrap, TimeoutS, connect, run_app
-from .tables import Column, Table, format_count, print_table
+from .tables import Column, Table, format_count, show_rows
 
 COLUMNS = (
     Column("resource", "resource"),
@@ -77,12 +77,7 @@ def list_(
     filters = filters_of(resources, principal, operation, PatternType.MATCH)
     with connect(bootstrap_server, timeout) as cluster:
         acls = sorted({acl for each in filters for acl in list_acls(cluster, each)})
-    if as_json:
-        print_json(table_of(acls).as_json())
-    elif acls:
-        print_table(table_of(acls))
-    else:
-        print_error(f"no such ACLs on {bootstrap_server}")
+    show_rows(table_of(acls), f"no such ACLs on {bootstrap_server}", as_json=as_json)
 
 
 @app.command("add")
@@ -142,13 +137,9 @@ def remove(
     pattern = PatternType.ANY if not resources else PatternType.PREFIXED if prefixed else PatternType.LITERAL
     with connect(bootstrap_server, timeout) as cluster:
         removed = delete_acls(cluster, filters_of(resources, principal, operation, pattern))
-    if as_json:
-        print_json(table_of(removed).as_json())
-    elif removed:
-        print_table(table_of(removed))
+    show_rows(table_of(removed), f"no such ACLs on {bootstrap_server}", as_json=as_json)
+    if removed and not as_json:
         print_line(f"{format_count(len(removed), 'ACL')} removed")
-    else:
-        print_error(f"no such ACLs on {bootstrap_server}")
 
 
 def resources_of(

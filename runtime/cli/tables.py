@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from ...actors.text import printable
-from ..common.printing import print_line
+from ..common.printing import print_error, print_json, print_line
 
 Cell = str | int | None
 
@@ -43,6 +43,16 @@ def print_table(table: Table) -> None:
         _print_rich(table)
     else:
         _print_plain(table)
+
+
+def show_rows(table: Table, nothing: str, *, as_json: bool) -> None:
+    """Print a table, as JSON on request. ``nothing``: what is said, on standard error, about one without rows."""
+    if as_json:
+        print_json(table.as_json())
+    elif table.rows:
+        print_table(table)
+    else:
+        print_error(nothing)
 
 
 def print_facts(facts: Iterable[tuple[str, str]]) -> None:

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from ..client.topics import add_partitions, create_topic, delete_topic, describe_topic, list_topics
-from ..common.printing import print_error, print_json, print_line
+from ..common.printing import print_json, print_line
 from .main import make_app
 from .server_options import DEFAULT_SERVER, AsJson, Bootstrap, TimeoutS, connect, parse_assignment, run_app
-from .tables import Column, Table, format_count, print_table
+from .tables import Column, Table, format_count, print_table, show_rows
 
 TOPIC_COLUMNS = (Column("topic", "topic"), Column("partitions", "partitions", is_number=True))
 PARTITION_COLUMNS = (
@@ -36,13 +36,7 @@ def list_(
     """List the topics with the number of their partitions."""
     with connect(bootstrap_server, timeout) as cluster:
         topics = [topic[:2] for topic in list_topics(cluster) if internal or not topic.is_internal]
-    table = Table(TOPIC_COLUMNS, topics)
-    if as_json:
-        print_json(table.as_json())
-    elif topics:
-        print_table(table)
-    else:
-        print_error(f"no topics on {bootstrap_server}")
+    show_rows(Table(TOPIC_COLUMNS, topics), f"no topics on {bootstrap_server}", as_json=as_json)
 
 
 @app.command("describe")

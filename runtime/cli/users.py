@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..common.errors import StartError
-from ..common.printing import print_error, print_json, print_line
+from ..common.printing import print_error, print_line
 from .cluster.errors import CommandFailed
 from .main import make_app
 from .server_options import DEFAULT_SERVER, REFUSED_EXIT_CODE, AsJson, Bootstrap, TimeoutS, run_app
-from .tables import Column, Table, print_table
+from .tables import Column, Table, show_rows
 
 if TYPE_CHECKING:
     from .user_stores import UserStore
@@ -116,13 +116,8 @@ def list_(
     """List the users with their mechanisms."""
     with _open(data, cluster, bootstrap_server, timeout) as store:
         rows = [(user.name, *item) for user in store.users() for item in sorted(user.iterations.items())]
-    table = Table(USER_COLUMNS, rows)
-    if as_json:
-        print_json(table.as_json())
-    elif rows:
-        print_table(table)
-    else:
-        print_error(f"no users {'in' if data or cluster else 'on'} {data or cluster or bootstrap_server}")
+    nothing = f"no users {'in' if data or cluster else 'on'} {data or cluster or bootstrap_server}"
+    show_rows(Table(USER_COLUMNS, rows), nothing, as_json=as_json)
 
 
 @app.command("remove")

@@ -30,7 +30,7 @@ from ...common.printing import csv_stream, print_error, print_json, print_line
 from ..main import make_app
 from ..options import Reason
 from ..server_options import DEFAULT_SERVER, AsJson, Bootstrap, TimeoutS, connect, run_app
-from ..tables import Column, Table, format_count, format_number, print_facts, print_table
+from ..tables import Column, Table, format_count, format_number, print_facts, print_table, show_rows
 from .report import PartitionLag, group_json, member_table, offset_table, read_partition_lags, total_lag
 from .reset import (
     OffsetBounds,
@@ -79,13 +79,8 @@ def list_groups(
             if (not states or group.state in states) and (not types or (group.group_type or CLASSIC).lower() in types)
         ]
     table = Table(COLUMNS, groups)
-    if as_json:
-        print_json(table.as_json())
-    elif groups:
-        print_table(table)
-    else:
-        filter_text = " in this state" if states and not types else " of this kind" if types else ""
-        print_error(f"no groups{filter_text} on {bootstrap_server}")
+    filter_text = " in this state" if states and not types else " of this kind" if types else ""
+    show_rows(table, f"no groups{filter_text} on {bootstrap_server}", as_json=as_json)
 
 
 def parse_name(kind: str, text: str, names: Sequence[str]) -> str:
@@ -197,12 +192,8 @@ def offsets(
     if as_csv:
         rows = [(*entry.topic_partition, entry.committed.offset) for entry in entries if entry.committed is not None]
         csv.writer(csv_stream(), lineterminator="\n").writerows(rows)
-    elif as_json:
-        print_json(table.as_json())
-    elif entries:
-        print_table(table)
     else:
-        print_error(f"group '{group}' has no offsets")
+        show_rows(table, f"group '{group}' has no offsets", as_json=as_json)
 
 
 @app.command("reset")
