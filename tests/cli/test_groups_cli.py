@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 from groups_program import DEADLINE_S, CommandResult, GroupsCommand, assigned, committed, filled_server, program_at
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 from peers.server import ServerProcess
 
 from callboard.actors.assignors.assignment import read_assignment
+from callboard.runtime.cli.groups import commands
 from callboard.runtime.cli.groups.report import format_partitions
 from callboard.runtime.client.cluster import Cluster, GroupListing
 from callboard.runtime.client.versions import APIS
@@ -131,7 +133,7 @@ def test_describe_with_watch_shows_the_group_until_interrupted(
         if len(slept) == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("time.sleep", sleep)
+    monkeypatch.setattr(commands, "time", SimpleNamespace(sleep=sleep))  # the client sleeps, too, before it tries again
     result = callboard("describe", "shop", "--watch", "2")
     assert [line[1] for line in result.lines if line[:1] == ["lag"]] == ["42", "41"]
     assert slept == [2.0, 2.0]
