@@ -5,6 +5,7 @@ Not in ``__main__``: spawned processes cannot import functions from there.
 
 from __future__ import annotations
 
+import gc
 import logging
 import multiprocessing
 import time
@@ -16,14 +17,19 @@ from .progress import Progress
 from .proofs import Proof
 
 SLICE_S = 60.0
-"""Proofs take turns, so that a short run advances each of them."""
+"""Proofs take turns, so that a short run advances each of them. The end of a turn stops chunks that have begun."""
 
 
 Done = tuple[range, dict[int, str]]
 
 
 def run_chunk(proof: Proof, seeds: range) -> Done:
-    """Run some seeds; returns the failures by seed."""
+    """Run some seeds; returns the failures by seed.
+
+    Modules stay, so their objects are frozen: else the garbage collector visits them after each seed.
+    """
+    gc.collect()
+    gc.freeze()
     failures = {seed: failure for seed in seeds if (failure := proof.run(seed)) is not None}
     return seeds, failures
 
@@ -81,7 +87,7 @@ def soak(
             break
         for name in incomplete:
             seeds = range(progress.seeds_done(name), ends[name])
-            until_s = min(end_s, time.monotonic() + SLICE_S)
+            until_s = min(end_s, time.monotonic() + SLICE_S) if len(incomplete) > 1 else end_s
             advance(name, proofs[name], progress, commit, seeds, until_s, processes)
             left = len(missing(name, proofs[name], progress, commit))
             print(f"{name}: {proofs[name].seeds - left:,} of {proofs[name].seeds:,} seeds", flush=True)
