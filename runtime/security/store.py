@@ -60,6 +60,7 @@ class SecurityStore:
         self._callbacks: list[tuple[str, Callable[[Section], None]]] = []
         self._file: GroupCommit[SecurityDraft] = GroupCommit(self, InlineFileWork())
         self._submit: Submit = self._submit_to_file
+        self._is_shared = False
 
     @property
     def version(self) -> int:
@@ -135,9 +136,14 @@ class SecurityStore:
         replace_file(self._disk, self._path, encode_security(draft.document), is_private=True)
 
     def publish(self, draft: SecurityDraft) -> None:
-        before, self.document = self.document, draft.document
+        """In a cluster the file is a copy: a newer version may be visible when it is written."""
+        if not self._is_shared:
+            self._show(draft.document)
+
+    def _show(self, document: SecurityDocument) -> None:
+        before, self.document = self.document, document
         for section, callback in self._callbacks:
-            value = self.document.section(section)
+            value = document.section(section)
             if value != before.section(section):
                 callback(value)
 
@@ -148,16 +154,16 @@ class SecurityStore:
 
     def share(self, submit: Submit) -> None:
         """Make changes with ``submit`` from now on, which makes them in the cluster's store; see ``adopt``."""
-        self._submit = submit
+        self._submit, self._is_shared = submit, True
         self.is_known = self.document.number > 0
 
     def adopt(self, document: SecurityDocument | None) -> None:
         """Use what the cluster's store has: None if nothing was ever changed there."""
         self.is_known = True
         if document is None:
-            self.publish(SecurityDraft(SecurityDocument(self.document.secret)))
+            self._show(SecurityDocument(self.document.secret))
         elif document != self.document:
-            self.publish(SecurityDraft(document))
+            self._show(document)
             self._file.submit(lambda draft: True, self._copied)
 
     def _copied(self, failure: Exception | None) -> None:

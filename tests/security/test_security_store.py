@@ -14,9 +14,10 @@ import pytest
 from callboard.actors.errors import CoordinatorError, ErrorCode
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
+from callboard.runtime.disk.file_work import Done, FileJob, InlineFileWork
 from callboard.runtime.disk.group_commit import immediate_outcome
 from callboard.runtime.disk.memory import MemoryDisk
-from callboard.runtime.security.document import ACLS, USERS, Section
+from callboard.runtime.security.document import ACLS, USERS, Section, SecurityDocument
 from callboard.runtime.security.store import FILE_NAME, SecurityStore
 
 SECRET = b"0123456789abcdef" * 2
@@ -90,6 +91,36 @@ def test_change_that_cannot_be_written_has_no_effect() -> None:
     store = store_in(Path("/data"), disk)
     assert isinstance(put(store, USERS, {"alice": {}}), OSError)
     assert store.get(USERS) == {}
+
+
+class HeldFileWork(InlineFileWork):
+    """Jobs wait until the test runs them."""
+
+    def __init__(self) -> None:
+        self.held: list[tuple[FileJob, Done]] = []
+
+    def submit(self, work: FileJob, done: Done) -> None:
+        self.held.append((work, done))
+
+    def run_all(self) -> None:
+        while self.held:
+            super().submit(*self.held.pop(0))
+
+
+def test_version_of_the_cluster_that_comes_while_another_one_is_copied_stays(tmp_path: Path) -> None:
+    store, files, seen = store_in(tmp_path), HeldFileWork(), list[Section]()
+    store.run_on(files)
+    store.share(lambda change, done: pytest.fail("nothing is changed here"))
+    store.on_change(USERS, seen.append)
+    versions: list[Section] = [{"alice": {}, "bob": {}}, {"alice": {}}]
+    for number, users in enumerate(versions):
+        store.adopt(SecurityDocument(SECRET, number + 1, {USERS: users}))
+    files.run_all()
+    assert seen == versions
+    assert store.get(USERS) == versions[-1]
+    again = SecurityStore(tmp_path, Disk(), bytes)
+    assert again.load()
+    assert again.document == store.document
 
 
 def test_sections_of_a_later_version_are_kept(tmp_path: Path) -> None:
