@@ -82,10 +82,10 @@ class Answers:
 
 
 def _read_consumer_heartbeat(data: bytes, start: int, end: int) -> Any:
-    """As Callboard's server does, which has read nearly all of them before. Raises ValueError for unusual ones."""
+    """Repeated bytes are decoded once, as in Callboard. Raises ValueError for a heartbeat of another form."""
     api_schema = schema(CONSUMER_HEARTBEAT, 1)
-    assert api_schema.read_usual is not None
-    request = api_schema.read_usual(data[start:end])
+    assert api_schema.read_repeated is not None
+    request = api_schema.read_repeated(data[start:end])
     if request is None:
         raise ValueError("found a ConsumerGroupHeartbeat that changes something, expected one that does not")
     return request

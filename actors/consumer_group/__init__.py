@@ -2,7 +2,7 @@
 
 - records.py: what is durable. state.py: a group as the sum of its records.
 - messages.py, checks.py: heartbeats, and which are refused. heartbeat.py: what a heartbeat changes.
-- unchanged.py: the usual heartbeat, which changes nothing.
+- unchanged.py: heartbeats that change nothing.
 - members.py: joining, static members. removal.py: leaving, timeouts.
 - classic_members.py: members of the classic protocol. conversion.py: the group begins as a classic one, or becomes one.
   policy.py: whether it may. tombstones.py: the records that delete it.

@@ -133,7 +133,7 @@ class ConsumerGroup:
         return refuse(request) if handler is None else handler(self, request, reply, effects)
 
     def answer_at_once(self, request: Any, effects: Effects) -> Any:
-        """The usual heartbeat of the consumer protocol. One of the classic protocol is a decision."""
+        """Only heartbeats of the consumer protocol that change nothing. Those of the classic protocol are decisions."""
         if type(request) is not ConsumerHeartbeat or self.is_closed or not self.queue.is_idle:
             return NOT_HANDLED
         reply = unchanged_reply(self.soft, request, self.decisions)

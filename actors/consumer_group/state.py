@@ -72,7 +72,7 @@ class Seen(NamedTuple):
     members_max: int = 0
 
 
-class UsualHeartbeat(NamedTuple):
+class UnchangedHeartbeat(NamedTuple):
     """A heartbeat that changes nothing, and its reply. A client that repeats it sends the same object."""
 
     request: ConsumerHeartbeat
@@ -89,13 +89,13 @@ class GroupState:
     ``regex_members``: the number of members of each regular expression, resolved or not. ``text_bytes``: about the
     length of what the members said of themselves.
 
-    Not durable: ``seen``, and ``usual``: the last heartbeat of each member that changed nothing, while the records stay
-    the same and no member has a regular expression.
+    Not durable: ``seen``, and ``unchanged``: each member's last heartbeat that changed nothing, valid until a record
+    changes the state. It is empty while a member has a regular expression.
     """
 
     __slots__ = (
         *("epoch", "group_id", "has_topic_metadata", "members", "owners", "regex_members"),
-        *("regexes", "seen", "static_members", "subscriptions", "target", "targets", "text_bytes", "usual"),
+        *("regexes", "seen", "static_members", "subscriptions", "target", "targets", "text_bytes", "unchanged"),
         "_counts",
     )
 
@@ -113,7 +113,7 @@ class GroupState:
         self.has_topic_metadata = False
         self.text_bytes = 0
         self.seen = Seen()
-        self.usual: dict[str, UsualHeartbeat] = {}
+        self.unchanged: dict[str, UnchangedHeartbeat] = {}
         self._counts: dict[int | str | None, int] = {}
         """How many members are stable in an epoch, offer a protocol of this name, and use the classic protocol (None).
         """
@@ -180,8 +180,8 @@ class GroupState:
 
         So the newest record of each key is enough, as loading and compaction need it.
         """
-        if self.usual:
-            self.usual.clear()
+        if self.unchanged:
+            self.unchanged.clear()
         _REPLAY[type(record)](self, record)
 
     def replay_all(self, records: Iterable[ConsumerRecord]) -> Steps[None]:

@@ -1,4 +1,4 @@
-"""The usual heartbeat changes nothing. It is answered without a decision, because it is the most frequent request."""
+"""A heartbeat that changes nothing is answered without a decision, because it is the most frequent request."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .messages import ConsumerHeartbeat, ConsumerHeartbeatReply
 from .plan import DecisionEnvironment
 from .records import MemberState
 from .regexes import due_regexes
-from .state import GroupState, UsualHeartbeat
+from .state import GroupState, UnchangedHeartbeat
 
 STABLE = MemberState.STABLE  # in Python 3.11 reading an attribute of an enum costs as much as a function call
 
@@ -19,14 +19,14 @@ def unchanged_reply(
     state: GroupState, request: ConsumerHeartbeat, environment: DecisionEnvironment
 ) -> ConsumerHeartbeatReply | None:
     """The reply of ``handle_heartbeat``, if it would write nothing; None if the heartbeat has to be decided."""
-    usual = state.usual.get(request.member_id)
+    last = state.unchanged.get(request.member_id)
     if (
-        usual is None
-        or usual.request is not request
-        or usual.reply.heartbeat_interval_ms != environment.settings.heartbeat_interval_ms
+        last is None
+        or last.request is not request
+        or last.reply.heartbeat_interval_ms != environment.settings.heartbeat_interval_ms
     ):
         return _checked_reply(state, request, environment)
-    return usual.reply if state.seen.topics_version == environment.topics.version else None
+    return last.reply if state.seen.topics_version == environment.topics.version else None
 
 
 def _checked_reply(
@@ -53,5 +53,5 @@ def _checked_reply(
     interval_ms = environment.settings.heartbeat_interval_ms
     reply = ConsumerHeartbeatReply(NO_ERROR, None, request.member_id, epoch, interval_ms)
     if not state.regex_members:
-        state.usual[request.member_id] = UsualHeartbeat(request, reply)
+        state.unchanged[request.member_id] = UnchangedHeartbeat(request, reply)
     return reply

@@ -7,9 +7,9 @@ from typing import Any
 from ...actors.steps import Steps
 from .api import Route, Routes
 from .codec.kio import kio
+from .codec.repeated_requests import REPEATED_BYTES_MAX
 from .codec.stepped_reading import ItemCount, TooManyItems
 from .codec.tags import is_refused_by_kio_only, skip_tagged_fields, without_unknown_tags
-from .codec.usual_requests import USUAL_BYTES_MAX
 from .codec.validation import describe_decode_error
 from .framing import BadRequest, NotServed, OverLimit
 from .request_names import schema_name, split_route_key
@@ -51,8 +51,8 @@ def decode_request(route: Route, data: bytes, start: int, end: int) -> Any:
     try:
         if schema.flexible:
             start = skip_tagged_fields(data, start) if data[start] else start + 1
-        if schema.read_usual is not None and end - start <= USUAL_BYTES_MAX:
-            request = schema.read_usual(data[start:end])
+        if schema.read_repeated is not None and end - start <= REPEATED_BYTES_MAX:
+            request = schema.read_repeated(data[start:end])
             if request is not None:
                 return request
         request, size = schema.read(data, start)

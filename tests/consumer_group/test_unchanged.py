@@ -1,4 +1,4 @@
-"""The usual heartbeat is answered without a decision, with the reply that a decision would give.
+"""A heartbeat that changes nothing is answered without a decision, with the reply that a decision would give.
 
 ``World.heartbeat`` compares both for each heartbeat.
 """
@@ -27,7 +27,7 @@ def subscription(random: Random, has_regexes: bool) -> dict[str, Any]:
 
 
 def random_heartbeat(world: World, random: Random, has_regexes: bool) -> None:
-    """Mostly the usual one. Others repeat fields, say what they own, come late, join, leave or take a place."""
+    """Mostly one that changes nothing. Others repeat fields, say what they own, come late, join, leave, take a place."""
     member_id, instance_id = random.choice(list(INSTANCES.items()))
     member = world.state.members.get(member_id)
     fields: dict[str, Any] = {"instance_id": random.choice((instance_id, instance_id, None, "i"))}
@@ -99,7 +99,7 @@ def test_static_members_and_those_with_regular_expressions_take_the_short_way() 
     assert world.unchanged == 1 and world.plan.regexes_to_resolve
 
 
-def test_the_usual_heartbeat_renews_the_session_and_writes_nothing() -> None:
+def test_heartbeat_that_changes_nothing_renews_the_session_and_writes_nothing() -> None:
     world = ActorWorld()
     world.join("a", instance_id="i")
     world.settle("a")

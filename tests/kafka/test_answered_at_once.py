@@ -149,7 +149,7 @@ async def test_both_ways_answer_members_of_consumer_groups_the_same(
 
 
 @async_test
-async def test_usual_heartbeat_of_a_consumer_takes_about_as_much_work_as_a_classic_one(tmp_path: Path) -> None:
+async def test_unchanged_heartbeat_of_a_consumer_takes_about_as_much_work_as_a_classic_one(tmp_path: Path) -> None:
     """In executed lines, for a server that has answered the same before."""
     async with running_node(tmp_path, {"sync": "none"}, group_consumer_assignment_interval_ms=0) as harness:
         other = await harness.connect()

@@ -104,7 +104,7 @@ def test_long_assignment_is_encoded_in_steps() -> None:
 
 
 def _check_heartbeat(version: int, reply: ConsumerHeartbeatReply) -> None:
-    """Also for the usual request, of whose responses some are kept."""
+    """Also for a short heartbeat, of whose responses some are kept."""
     heartbeat_call = call("consumer_group_heartbeat", version)
     make = heartbeat_call.make
     assignment = None
@@ -121,8 +121,8 @@ def _check_heartbeat(version: int, reply: ConsumerHeartbeatReply) -> None:
         assignment=assignment,
     )
     expected = heartbeat_call.schema.write(response)
-    usual = ShortHeartbeat("g", "m", 1, None)
-    for request in (heartbeat_call.request, usual, usual):
+    short = ShortHeartbeat("g", "m", 1, None)
+    for request in (heartbeat_call.request, short, short):
         heartbeat_call.request = request
         assert body_of(consumer_group_heartbeat.encode(heartbeat_call, reply)) == expected  # type: ignore[arg-type]
 

@@ -150,13 +150,13 @@ def test_error_response_of_a_large_request_is_made_in_steps() -> None:
 
 @pytest.mark.parametrize("version", versions(HEARTBEAT))
 def test_error_response_to_a_heartbeat_repeats_no_member(version: int) -> None:
-    """As Kafka answers while it is not the coordinator. Also to a usual heartbeat, which kio does not read."""
+    """As Kafka answers while it is not the coordinator. Also to a short heartbeat, which kio does not read."""
     values = {"group_id": "g", "member_id": "m", "member_epoch": 7, "instance_id": "i", "topic_partitions": None}
     api = schema(HEARTBEAT, version)
-    assert api.read_usual is not None
-    usual = api.read_usual(encode_body(message_type(HEARTBEAT, version, "request")(**values)))
-    assert isinstance(usual, ShortHeartbeat)
-    body = encode_error_response(api, usual, error_code_by_name("NOT_COORDINATOR"))
+    assert api.read_repeated is not None
+    short = api.read_repeated(encode_body(message_type(HEARTBEAT, version, "request")(**values)))
+    assert isinstance(short, ShortHeartbeat)
+    body = encode_error_response(api, short, error_code_by_name("NOT_COORDINATOR"))
     assert body is not None
     assert plain(decode_response(api, body)) == {
         "throttle_time": 0,

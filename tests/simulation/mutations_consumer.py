@@ -69,16 +69,16 @@ def nobody_has_to_give_back_in_time(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MemberTimers, "set_rebalance", lambda *_arguments: None)
 
 
-def usual_heartbeats_renew_nothing(patch: pytest.MonkeyPatch) -> None:
+def unchanged_heartbeats_renew_nothing(patch: pytest.MonkeyPatch) -> None:
     def answer_only(self: ConsumerGroup, request: Any, _effects: Effects) -> Any:
-        is_usual = type(request) is ConsumerHeartbeat and self.queue.is_idle and not self.is_closed
-        reply = unchanged_reply(self.soft, request, self.decisions) if is_usual else None
+        may_answer = type(request) is ConsumerHeartbeat and self.queue.is_idle and not self.is_closed
+        reply = unchanged_reply(self.soft, request, self.decisions) if may_answer else None
         return NOT_HANDLED if reply is None else reply
 
     patch.setattr(ConsumerGroup, "answer_at_once", answer_only)
 
 
-def usual_heartbeats_do_not_look_at_the_target(patch: pytest.MonkeyPatch) -> None:
+def unchanged_heartbeats_ignore_the_target(patch: pytest.MonkeyPatch) -> None:
     """A member that has nothing to say does not hear of changes."""
 
     def answer(
@@ -186,8 +186,8 @@ CONSUMER_MUTATIONS: dict[str, tuple[Plant, str]] = {
     "former owners commit": (former_owners_commit, "consumer_members"),
     "grown topics look the same": (grown_topics_look_the_same, "consumer_members"),
     "nobody has to give back in time": (nobody_has_to_give_back_in_time, "consumer_churn"),
-    "usual heartbeats renew nothing": (usual_heartbeats_renew_nothing, "consumer_members"),
-    "usual heartbeats do not look at the target": (usual_heartbeats_do_not_look_at_the_target, "consumer_churn"),
+    "unchanged heartbeats renew nothing": (unchanged_heartbeats_renew_nothing, "consumer_members"),
+    "unchanged heartbeats ignore the target": (unchanged_heartbeats_ignore_the_target, "consumer_churn"),
     "renewed sessions end": (renewed_sessions_end, "consumer_churn"),
     "answers do not wait for the log": (answers_do_not_wait_for_the_log, "consumer_churn"),
     "refused records count": (refused_records_count, "consumer_churn"),

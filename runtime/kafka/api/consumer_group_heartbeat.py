@@ -59,7 +59,7 @@ def handle_unchecked(call: Call) -> Steps[None] | None:
     if type(request) is not ShortHeartbeat:
         return _ask_in_steps(call)
     channel, has_own_id = call.connection, call.schema.version >= MEMBER_CHOOSES_ID_FROM
-    call.ask_group(_usual_message(request, channel.client_id, channel.client_host, has_own_id), encode)
+    call.ask_group(_short_message(request, channel.client_id, channel.client_host, has_own_id), encode)
     return None
 
 
@@ -68,16 +68,16 @@ def answer_at_once(channel: ResponseChannel, schema: Schema, request: Any) -> by
     if type(request) is not ShortHeartbeat:
         return None
     has_own_id = schema.version >= MEMBER_CHOOSES_ID_FROM
-    message = _usual_message(request, channel.client_id, channel.client_host, has_own_id)
+    message = _short_message(request, channel.client_id, channel.client_host, has_own_id)
     reply = channel.services.groups.answer_at_once(message)
     return (
-        None if reply is NOT_HANDLED else _usual_body(reply.member_id, reply.member_epoch, reply.heartbeat_interval_ms)
+        None if reply is NOT_HANDLED else _short_body(reply.member_id, reply.member_epoch, reply.heartbeat_interval_ms)
     )
 
 
 @lru_cache(CACHED)
-def _usual_message(request: ShortHeartbeat, client_id: str, client_host: str, has_own_id: bool) -> ConsumerHeartbeat:
-    """The same object for each repetition, see ``actors.consumer_group.state.UsualHeartbeat``."""
+def _short_message(request: ShortHeartbeat, client_id: str, client_host: str, has_own_id: bool) -> ConsumerHeartbeat:
+    """The same object for each repetition, see ``actors.consumer_group.state.UnchangedHeartbeat``."""
     member = request.group_id, request.member_id, request.member_epoch, request.instance_id
     return ConsumerHeartbeat._make((*member, *UNCHANGED, client_id, client_host, has_own_id, None))
 
@@ -122,13 +122,13 @@ def encode(call: Call, reply: ConsumerHeartbeatReply) -> Body:
     if assigned is None:
         if member_id is None or reply.error or reply.message is not None or type(call.request) is not ShortHeartbeat:
             return _head(reply) + _NO_ASSIGNMENT
-        return _usual_body(member_id, reply.member_epoch, reply.heartbeat_interval_ms)
+        return _short_body(member_id, reply.member_epoch, reply.heartbeat_interval_ms)
     steps = _encode_in_steps(reply, assigned)
     return steps if len(assigned) > SHORT_WORK_ITEMS else run_steps(steps)
 
 
 @lru_cache(CACHED)
-def _usual_body(member_id: str, member_epoch: int, heartbeat_interval_ms: int) -> bytes:
+def _short_body(member_id: str, member_epoch: int, heartbeat_interval_ms: int) -> bytes:
     """A member gets it again and again, until its epoch changes. Only for short requests, since their ids are short."""
     epoch = _EPOCH.pack(member_epoch, heartbeat_interval_ms)
     return _NO_ERROR + compact_string(member_id) + epoch + _NO_ASSIGNMENT

@@ -18,8 +18,8 @@ from ...log.format.varint import encode_unsigned
 from .durations import duration_reader
 from .frames import message_type
 from .kio import kio
+from .repeated_requests import REPEATED_READERS
 from .stepped_reading import EntityReader, stepped_reader
-from .usual_requests import USUAL_READERS
 from .validation import Reader, validating_reader
 
 ERROR_MESSAGE_CHARS_MAX = 1000
@@ -40,7 +40,7 @@ class Schema:
         self.decode_error: type[Exception] = kio("serial.errors").SerialError
         read = duration_reader(self.request_type, serial.entity_reader(self.request_type))
         self.read: Reader = validating_reader(self.request_type, read)
-        self.read_usual = USUAL_READERS[name](version) if name in USUAL_READERS else None
+        self.read_repeated = REPEATED_READERS[name](version) if name in REPEATED_READERS else None
         self._write = serial.entity_writer(self.response_type)
         self._types = sys.modules[self.response_type.__module__]
 

@@ -1,4 +1,4 @@
-"""The usual ConsumerGroupHeartbeat, in which all but group, member, epoch and instance id is null.
+"""The ConsumerGroupHeartbeat of a member that reports no change: all but group, member, epoch and instance id is null.
 
 kio takes several times as long to read it. A member repeats it byte by byte until its epoch changes.
 """
@@ -40,7 +40,7 @@ class ShortHeartbeat:
     topic_partitions: ClassVar[None] = None
 
 
-def usual_heartbeat_reader(version: int) -> Callable[[bytes], ShortHeartbeat | None]:
+def short_heartbeat_reader(version: int) -> Callable[[bytes], ShortHeartbeat | None]:
     """Return a function that reads the body of a request; None if it has another form, or is damaged."""
     nulls_after_timeout = 4 if version >= REGEX_FROM else 3
     no_tags = 1
