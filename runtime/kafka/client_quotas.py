@@ -99,7 +99,7 @@ class ClientQuotas:
         return throttle_ms
 
     def connection_throttle_ms(self, address: str) -> int:
-        """Count a new connection. Returns for how long it has to be left alone, if the address has had too many."""
+        """Count a new connection. Returns for how long it is throttled; 0 if its address is within its quota."""
         if not self._connections:
             return 0
         address = plain_ip(address) or address

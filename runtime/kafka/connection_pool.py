@@ -23,8 +23,8 @@ NEW_CONNECTION = "a new connection"
 
 TOO_OFTEN = "its address connects more often than its quota connection_creation_rate allows"
 
-LEFT_ALONE_MAX = 100
-"""Connections of addresses that connect too often. Further ones are closed at once, so that they take no places."""
+THROTTLED_CONNECTIONS_MAX = 100
+"""Open connections of addresses that connect too often. Further ones are closed at once: they need descriptors, too."""
 
 log = logging.getLogger("callboard.kafka")
 
@@ -54,7 +54,7 @@ class ConnectionPool:
         self.server = server
         self._connections: set[Connection] = set()
         self.meter: RequestMeter | None = None
-        self._left_alone = 0
+        self._throttled = 0
         self._limit = limit
         self._addresses = AddressLimits(server.settings)
         self._idle_closer = IdleConnectionCloser(self._connections, max_idle_ms, later)
@@ -81,7 +81,7 @@ class ConnectionPool:
             self.server.over_limit.count(CONNECTIONS)
             return False
         throttle_ms = self.server.quotas.connection_throttle_ms(connection.client_host.removeprefix("/"))
-        if throttle_ms and not self._leave_alone(connection, throttle_ms):
+        if throttle_ms and not self._throttle(connection, throttle_ms):
             return False
         limit = self._addresses.add(connection.client_host)
         if limit is not None:
@@ -91,21 +91,21 @@ class ConnectionPool:
         self._connections.add(connection)
         return True
 
-    def _leave_alone(self, connection: Connection, delay_ms: int) -> bool:
-        """Leave the connection of an address that connects too often alone, then reset it, as Kafka does.
+    def _throttle(self, connection: Connection, delay_ms: int) -> bool:
+        """Do not read the connection of an address that connects too often, then reset it, as Kafka does.
 
         False if there are too many such connections.
         """
         self.server.over_limit.name_refused(connection, NEW_CONNECTION, TOO_OFTEN)
-        if self._left_alone >= LEFT_ALONE_MAX:
+        if self._throttled >= THROTTLED_CONNECTIONS_MAX:
             return False
-        self._left_alone += 1
-        connection.mute(2 * delay_ms)  # it ends before
+        self._throttled += 1
+        connection.mute(2 * delay_ms)  # the reset comes first
         self.server.later(delay_ms, partial(self._reset, connection))
         return True
 
     def _reset(self, connection: Connection) -> None:
-        self._left_alone -= 1
+        self._throttled -= 1
         if connection.is_open:  # it may have been closed for another limit
             reset(connection.transport)
 

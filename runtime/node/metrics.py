@@ -193,7 +193,7 @@ def _of_groups(sample: NodeSample, groups: Mapping[tuple[str, str], int]) -> Ite
     yield _gauge("callboard_transactional_ids", "Transactional ids that have a state.", sample.transactional_ids)
     doc = "Refusals of clients by a limit."
     yield _counters("callboard_requests_over_limit", doc, "limit", sample.connections.over_limit)
-    doc = "Answers after which clients had to wait, and connections that were left alone, by quota."
+    doc = "Responses and new connections that were throttled, by quota."
     yield _counters("callboard_throttled", doc, "quota", sample.connections.throttled)
     failed = bool(sample.audit_failure)
     yield _gauge("callboard_audit_failed", "1 while lines of the audit trail cannot be written.", failed)

@@ -27,7 +27,7 @@ def subscription(random: Random, has_regexes: bool) -> dict[str, Any]:
 
 
 def random_heartbeat(world: World, random: Random, has_regexes: bool) -> None:
-    """Mostly one that changes nothing. Others repeat fields, say what they own, come late, join, leave, take a place."""
+    """Mostly one that changes nothing. Others repeat fields, say what they own, come late, join, leave, are static."""
     member_id, instance_id = random.choice(list(INSTANCES.items()))
     member = world.state.members.get(member_id)
     fields: dict[str, Any] = {"instance_id": random.choice((instance_id, instance_id, None, "i"))}

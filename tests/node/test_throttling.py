@@ -173,10 +173,10 @@ async def test_creation_of_partitions_above_the_quota_is_refused_for_new_clients
 
 
 @async_test
-async def test_address_with_too_many_new_connections_is_left_alone_and_then_reset(
+async def test_address_with_too_many_new_connections_is_throttled_and_then_reset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection_pool, "LEFT_ALONE_MAX", 1)
+    monkeypatch.setattr(connection_pool, "THROTTLED_CONNECTIONS_MAX", 1)
     async with running_node(tmp_path) as harness:
         timers, client = Timers(monkeypatch), await harness.connect()
         await alter(client, alteration({IP: "127.0.0.1"}, connection_creation_rate=1))
@@ -185,7 +185,7 @@ async def test_address_with_too_many_new_connections_is_left_alone_and_then_rese
         late = await harness.connect()
         late.write(frame("api_versions", 0))
         await wait_until(lambda: is_muted(harness))
-        assert await (await harness.connect()).responses_until_disconnect() == []  # too many are left alone
+        assert await (await harness.connect()).responses_until_disconnect() == []  # too many are throttled
         assert harness.node.services.quotas.throttled["connection_creation_rate"] == 2
         [delay_ms] = [delay_ms for delay_ms, _ in timers.waiting if delay_ms <= 1000][:1]
         timers.fire(delay_ms)
@@ -276,7 +276,7 @@ async def test_connection_that_was_closed_for_another_limit_is_not_reset(
         for delay_ms, callback in list(timers.waiting):
             if delay_ms <= 1000:
                 callback()
-        assert harness.node.connections._left_alone == 0
+        assert harness.node.connections._throttled == 0
         assert resets == []
 
 

@@ -10,7 +10,7 @@ from callboard.actors.group.members import SIZE_MAX
 from callboard.runtime.kafka.api.fetch import MAX_BYTES
 from callboard.runtime.kafka.batch_gate import ITEMS_WAITING_MAX
 from callboard.runtime.kafka.client_quotas import COUNTERS_MAX
-from callboard.runtime.kafka.connection_pool import LEFT_ALONE_MAX
+from callboard.runtime.kafka.connection_pool import THROTTLED_CONNECTIONS_MAX
 from callboard.runtime.kafka.over_limit import CLIENTS_MAX, CONNECTIONS, LIMITS
 from callboard.runtime.kafka.pending_requests import (
     MAX_BYTES_OPEN,
@@ -44,7 +44,7 @@ CONSTANTS = {
     "CLIENTS_MAX": CLIENTS_MAX,
     "ENTITIES_MAX": ENTITIES_MAX,
     "COUNTERS_MAX": COUNTERS_MAX,
-    "LEFT_ALONE_MAX": LEFT_ALONE_MAX,
+    "THROTTLED_CONNECTIONS_MAX": THROTTLED_CONNECTIONS_MAX,
 }
 
 REFUSING_NOBODY = {
