@@ -54,7 +54,7 @@ def _append_commits(
     offsets_max, data = active.environment.settings.offsets_max_per_group, active.data
     if len(data.offsets) + len(data.pending.by_partition) + len(records) > offsets_max:
         count = len(records)
-        errors, records = within_room(data, errors, records, offsets_max - data.partition_count())
+        errors, records = within_offsets_max(data, errors, records, offsets_max - data.partition_count())
         limit = limit if len(records) == count else "offsets_max_per_group"
     if not records:
         return Committed(errors, limit=limit)
@@ -62,10 +62,10 @@ def _append_commits(
     return DEFERRED
 
 
-def within_room(
-    data: GroupData, errors: tuple[ErrorCode, ...], records: tuple[Record, ...], room: int
+def within_offsets_max(
+    data: GroupData, errors: tuple[ErrorCode, ...], records: tuple[Record, ...], new_max: int
 ) -> tuple[tuple[ErrorCode, ...], tuple[Record, ...]]:
-    """Refuse the offsets of partitions that have none yet, beyond the first ``room`` of them."""
+    """Refuse the offsets of partitions that have none yet, beyond the first ``new_max`` of them."""
     kept: list[Record] = []
     added: set[tuple[str, int]] = set()
     checked: list[ErrorCode] = []
@@ -75,7 +75,7 @@ def within_room(
             record = next(remaining)
             partition = record.topic, record.partition
             if partition not in added and not data.has(*partition):
-                if len(added) >= room:
+                if len(added) >= new_max:
                     checked.append(ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
                     continue
                 added.add(partition)

@@ -98,7 +98,7 @@ def add(
     bootstrap_server: Bootstrap = DEFAULT_SERVER,
     timeout: TimeoutS = 10.0,
 ) -> None:
-    """Allow or forbid a principal operations on resources."""
+    """Allow or deny a principal operations on resources."""
     resources = resources_of(topic, group, transactional_id, on_cluster)
     if not resources:
         raise StartError("expected a resource: --topic, --group, --transactional-id or --on-cluster")

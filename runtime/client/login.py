@@ -12,7 +12,7 @@ from ..security.credentials import CLIENT_KEY, ITERATIONS_MIN, SCRAM_BY_NAME, SE
 from ..settings.client_settings import Login
 
 ITERATIONS_MAX = 1_000_000
-"""A server that asks for more keeps the client busy."""
+"""A client refuses a higher number, because the server could keep it busy."""
 ITERATIONS_DIGITS_MAX = len(str(ITERATIONS_MAX))
 
 Request = tuple[str, Mapping[str, Any]]
@@ -23,14 +23,14 @@ LoginSteps = Generator[Request, Any, None]
 
 
 class LoginFailed(Exception):
-    """The server refuses the client, or is not the one that knows the user's password. The text says why."""
+    """The server refuses the client, or does not prove that it knows the password. The text says why."""
 
 
 def log_in(login: Login) -> LoginSteps:
     """Authenticate. Raises LoginFailed."""
     response = yield "sasl_handshake", {"mechanism": login.mechanism}
     if response.error_code:
-        raise LoginFailed(f"it does not take {login.mechanism}, but {', '.join(response.mechanisms)}")
+        raise LoginFailed(f"it does not accept {login.mechanism}: expected one of {', '.join(response.mechanisms)}")
     mechanism = SCRAM_BY_NAME.get(login.mechanism)
     if mechanism is None:
         yield from _exchange(f"\0{login.user}\0{login.password}".encode())
@@ -61,7 +61,7 @@ def _log_in_by_scram(mechanism: ScramMechanism, login: Login) -> LoginSteps:
     final = yield from _exchange(f"{without_proof},p={b64encode(proof).decode()}".encode())
     expected = b"v=" + b64encode(mechanism.hmac(mechanism.hmac(salted, SERVER_KEY), message))
     if not hmac.compare_digest(final, expected):
-        raise LoginFailed("it does not know the password, so it is another server")
+        raise LoginFailed("it does not prove that it knows the password, so it may be another server")
 
 
 def _parse_challenge(challenge: str, own_nonce: str) -> tuple[str, bytes, int]:

@@ -42,7 +42,7 @@ class ClientSecurity:
     def tls_context(self) -> SSLContext | None:
         """The context for a new connection; None without TLS. Changed files are read again.
 
-        While they cannot be used, the last ones hold: a certificate and its key are seldom replaced at one instant.
+        While they cannot be used, the last ones stay in use: certificate and key are seldom replaced at one instant.
         """
         if self._tls is None:
             return None
@@ -54,7 +54,7 @@ class ClientSecurity:
             except CallboardError as error:
                 if self._context is None:
                     raise
-                log.error("the old TLS certificates are used further: %s", error)
+                log.error("the old TLS certificates stay in use: %s", error)
         return self._context
 
     def _make_context(self, tls: TlsSettings) -> SSLContext:

@@ -42,6 +42,6 @@ class AddressLimits:
         if text != self._overrides_text:
             self._overrides_text, self._overrides = text, parse_overrides(text)
         limit = self._settings.max_connections_per_ip
-        if not self._overrides or not client_host:  # a client that has gone already has no address
+        if not self._overrides or not client_host:  # a client that has already disconnected has no address
             return limit
         return self._overrides.get(plain_address(client_host.removeprefix("/")), limit)

@@ -1,7 +1,7 @@
 """Handlers of requests to groups that record in the audit trail what was changed, with the offsets before.
 
-Members commit and leave all the time, which is no change that anybody audits. What is recorded is what an operator does
-to a group of others: a commit without a member, offsets that are deleted, members that are removed.
+Commits and leaves of members are not recorded. What an operator does to a group of others is: a commit without a
+member, offsets that are deleted, members that are removed.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _record(call: Call, offsets: Answer, reply: Any) -> None:
 
 
 def _is_allowed(call: Call, check: Check) -> bool:
-    """Whether the client may send the request to its group: for one that is denied, nobody asks the group."""
+    """Whether the client may send the request. The group is not asked for its offsets if the client is denied."""
     return would_allow(call, check, call.request.group_id)
 
 

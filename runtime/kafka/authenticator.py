@@ -131,7 +131,7 @@ class Authenticator:
             self._connection.reject(NotServed(f"not authenticated within {timeout_ms} ms (authentication_timeout_ms)"))
 
     def release(self) -> None:
-        """The client is gone: drop what it has sent."""
+        """The client has disconnected: drop what it has sent."""
         self._frames = SaslFrames()
         self._timer.cancel()
 
@@ -237,7 +237,7 @@ class Authenticator:
         if not is_first and principal != connection.principal:
             names = f"User.{connection.principal.name}: User.{principal.name}"
             text = f"Cannot change principals during re-authentication from {names}"
-            raise AuthenticationFailed("another user than before", text)
+            raise AuthenticationFailed("the user is not the same as before", text)
         lifetime_ms = self._listener.lifetime_ms(accepted.expires_at_ms)
         self._ends_ms = None if lifetime_ms is None else self._listener.monotonic_ms() + lifetime_ms
         self._answer_token(call, accepted.token, lifetime_ms or 0)
@@ -297,7 +297,7 @@ class Authenticator:
                 *(connection.peer, text, self._mechanism or "unknown", connection.listener),
             )
 
-    # Again (KIP-368) -------------------------------------------------------------------------------------------------
+    # Re-authentication (KIP-368) -------------------------------------------------------------------------------------
 
     def begin_again(self, call: Call) -> bool:
         """Answer a SaslHandshake of a client that is authenticated. False if it may not begin again now."""
@@ -345,13 +345,13 @@ def _unless_gone(connection: Authenticating, work: Callable[[], Any]) -> Any:
 
 
 def _time_out(authenticator: weakref.ref[Authenticator]) -> None:
-    """The timer does not keep the connection of a client that is gone."""
+    """The timer does not keep the connection of a client that has disconnected."""
     if (own := authenticator()) is not None:
         own.time_out()
 
 
 class SessionRoutes:
-    """The routes of a client whose session ends: its requests are looked at before they are handled."""
+    """The routes of a client whose session ends: each request is checked before it is handled."""
 
     def __init__(self, routes: Routes, authenticator: Authenticator) -> None:
         self._routes = routes

@@ -1,4 +1,4 @@
-"""ClientQuotas: the quotas in effect, and how much of them is used. Byte rates are stored, and do not count here."""
+"""ClientQuotas: the quotas in effect, and how much of them is used. Byte rates are stored but not enforced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that are answered at once, on a server whose clients may not do everything."""
+"""Heartbeats that are answered at once on a server with an authorizer, if their client was granted the group before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asks the authorizer beside the handling of a request, which then logs and records a denial itself."""
+"""Asks the authorizer without recording a denial: whoever handles the request asks again, and records it."""
 
 from __future__ import annotations
 

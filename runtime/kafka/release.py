@@ -80,7 +80,7 @@ def frames_of_steps(steps: Steps[Any]) -> Iterator[FrameType]:
 def frames_of_error(error: Exception) -> Iterator[FrameType]:
     """The frames that an exception, and those that have caused it, have passed through.
 
-    Without that of the caller, which handles it: a look at its locals would keep the exception in it.
+    Without that of the caller, which handles it: reading its locals would keep the exception in it.
     """
     cause: BaseException | None = error
     while cause is not None:

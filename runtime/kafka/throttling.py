@@ -20,7 +20,7 @@ from .pending_requests import PendingRequests
 _INT = struct.Struct(">i")
 _LINGER_ON = struct.Struct("ii")
 CHECK_MS = 30_000
-"""How often a client that has to wait for long is looked for: it may be gone."""
+"""How often it is checked whether a client that has to wait for long is still connected."""
 
 _HEADER_BYTES = 8
 """The size and the correlation id; flexible ones have a byte for tagged fields, too."""
@@ -53,7 +53,7 @@ class MutedConnection(Protocol):
 def mute(connection: MutedConnection, holds: Holds, delay_ms: int) -> None:
     """Read and handle no requests of a connection for a time. ``holds``: its own.
 
-    A client that is gone need not wait: what it has sent would be kept, and its connection counted, for hours perhaps.
+    It ends early if the client disconnects. Otherwise its connection and what it has sent might be kept for hours.
     """
     if connection.is_open:
         connection.requests.mute()
@@ -84,24 +84,24 @@ def reset(transport: SocketTransport) -> None:
 
 
 def with_throttle_time(schema: Schema, payload: bytes | SharedBytes, throttle_ms: int) -> bytes | SharedBytes:
-    """The frame of a response with another throttle time, if its version has one at a known place."""
-    place = _place(schema)
-    if place is None or not payload:
+    """The frame of a response with another throttle time, if its version has one at a known position."""
+    position = _throttle_time_position(schema)
+    if position is None or not payload:
         return payload
     if isinstance(payload, SharedBytes):
-        head = payload.parts[0] + payload.parts[1] if place >= 0 and len(payload.parts) > 1 else bytes(payload)
-        others = payload.parts[2:] if place >= 0 else ()
-        return SharedBytes((_patched(head, place, throttle_ms), *others))
-    return _patched(payload, place, throttle_ms)
+        head = payload.parts[0] + payload.parts[1] if position >= 0 and len(payload.parts) > 1 else bytes(payload)
+        others = payload.parts[2:] if position >= 0 else ()
+        return SharedBytes((_patched(head, position, throttle_ms), *others))
+    return _patched(payload, position, throttle_ms)
 
 
-def _patched(data: bytes, place: int, throttle_ms: int) -> bytes:
-    start = place if place >= 0 else len(data) + place
+def _patched(data: bytes, position: int, throttle_ms: int) -> bytes:
+    start = position if position >= 0 else len(data) + position
     return data[:start] + _INT.pack(throttle_ms) + data[start + _INT.size :]
 
 
 @cache
-def _place(schema: Schema) -> int | None:
+def _throttle_time_position(schema: Schema) -> int | None:
     """Where the throttle time begins in a frame; from its end if negative. None for a version without one.
 
     In ApiVersions it comes between two parts of variable length, and its clients do not wait anyway.
@@ -110,7 +110,7 @@ def _place(schema: Schema) -> int | None:
     if "throttle_time" not in names or schema.name == "api_versions":
         return None
     header_bytes = _HEADER_BYTES + (1 if schema.flexible_header else 0)
-    place: Any = {0: header_bytes, 1: header_bytes + 2}.get(names.index("throttle_time"))  # 1: after an error code
+    position: Any = {0: header_bytes, 1: header_bytes + 2}.get(names.index("throttle_time"))  # 1: after an error code
     if names.index("throttle_time") == len(names) - 1 and len(names) > 1:
         return -5 if schema.flexible else -4  # Produce, with no tagged fields
-    return place if names[0] in ("throttle_time", "error_code") else None
+    return position if names[0] in ("throttle_time", "error_code") else None

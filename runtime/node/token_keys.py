@@ -39,11 +39,11 @@ class TokenKeys:
         self.failure = ""
 
     def want(self) -> None:
-        """A token names a key that is not known. The client is refused, and comes again."""
+        """Have the keys read again, because a token names a key that is not known. That token is refused."""
         self._wanted.set()
 
     def read(self) -> None:
-        """Read the keys. Blocks. ``failure`` says why they could not be read; then the last ones hold."""
+        """Read the keys. Blocks. ``failure`` says why they could not be read; then the last ones stay in use."""
         from ..security.jwks import JwksUnavailable, read_keys
 
         try:
@@ -59,7 +59,7 @@ class TokenKeys:
             await self._wait(retry_s if self.failure else self._refresh_s)
             await self._environment.run_blocking(self.read)
             if self.failure:
-                log.warning("the keys of tokens could not be read, the last ones hold", reason=self.failure)
+                log.warning("the keys of tokens could not be read, so the last ones stay in use", reason=self.failure)
                 retry_s = min(2 * retry_s, RETRY_S_MAX)
             else:
                 retry_s = RETRY_S_MIN

@@ -30,7 +30,7 @@ class AclStore:
 
     @property
     def is_known(self) -> bool:
-        """Whether the ACLs were read: in a cluster not before the first look into its store."""
+        """Whether the ACLs were read: in a cluster not before its store was read for the first time."""
         return self._store.is_known
 
     def _read(self, section: Section) -> None:

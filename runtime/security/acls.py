@@ -99,7 +99,7 @@ def concerns(acl: Acl, requester: Requester, operation: Operation) -> bool:
 
 
 class AclIndex:
-    """ACLs of one type of resource by names and prefixes: those of a name are found without a look at the others."""
+    """ACLs of one type of resource by names and prefixes: those of a name are found without reading the others."""
 
     __slots__ = ("_literal", "_prefix_lengths", "_prefixed")
 

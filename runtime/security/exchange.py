@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
 MESSAGE_BYTES_MAX: Final = 8192
-"""Longer messages of PLAIN and SCRAM fail unread: to look at them would hold up other clients."""
+"""Longer messages of PLAIN and SCRAM fail unread: parsing them would delay other clients."""
 
 
 class AuthenticationFailed(Exception):

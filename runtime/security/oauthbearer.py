@@ -69,7 +69,7 @@ class OAuthBearerExchange:
             return Challenge(refusal.answer.encode())
         if authorization_id and authorization_id != valid.name:
             raise AuthenticationFailed(
-                "another authorization id",
+                "the authorization id is not the name of the user",
                 f"Authentication failed: Client requested an authorization id ({authorization_id}) that is different"
                 f" from the token's principal name ({valid.name})",
             )

@@ -61,11 +61,11 @@ class ScramExchange:
             raise AuthenticationFailed("delegation tokens are not supported")
         self._name, self._header = _user(match["name"]), match["header"]
         if match["authzid"] and _user(match["authzid"]) != self._name:
-            raise AuthenticationFailed("another authorization id", OTHER_AUTHORIZATION_ID)
+            raise AuthenticationFailed("the authorization id is not the name of the user", OTHER_AUTHORIZATION_ID)
         known = self._find(self._name)
         credential = made_up_credential(self._mechanism, self._secret, self._name) if known is None else known
         if credential.iterations < ITERATIONS_MIN:
-            raise AuthenticationFailed(f"the stored credential has less than {ITERATIONS_MIN} iterations")
+            raise AuthenticationFailed(f"the stored credential has fewer than {ITERATIONS_MIN} iterations")
         self._credential = credential
         self._nonce = match["nonce"] + self._new_nonce
         answer = f"r={self._nonce},s={b64encode(credential.salt).decode()},i={credential.iterations}"
@@ -75,15 +75,15 @@ class ScramExchange:
     def _end(self, token: bytes, credential: Credential) -> Accepted:
         match = _match(CLIENT_FINAL, token)
         if match["nonce"] != self._nonce:
-            raise AuthenticationFailed("another nonce")
+            raise AuthenticationFailed("the nonce is not that of the first message")
         if b64decode(match["binding"]) != self._header.encode():
-            raise AuthenticationFailed("another channel binding than in the first message")
+            raise AuthenticationFailed("the channel binding is not that of the first message")
         mechanism = self._mechanism
         auth_message = f"{self._auth_message},{match['without_proof']}".encode()
         signature = mechanism.hmac(credential.stored_key, auth_message)
         proof = b64decode(match["proof"])
         if len(proof) != len(signature):
-            raise AuthenticationFailed("a proof of another length")
+            raise AuthenticationFailed("the length of the proof is wrong")
         client_key = bytes(a ^ b for a, b in zip(signature, proof, strict=True))
         if not hmac.compare_digest(mechanism.hash(client_key), credential.stored_key):
             raise AuthenticationFailed("wrong password, or no such user")

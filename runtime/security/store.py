@@ -45,7 +45,7 @@ class SecurityDraft:
 
 
 class SecurityStore:
-    """``document``: what is visible. ``is_known``: whether it was read; in a cluster not before the first look.
+    """``document``: what is visible. ``is_known``: whether it was read; in a cluster, from its store.
 
     For use on the loop's thread only.
     """

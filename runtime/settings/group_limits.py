@@ -1,4 +1,4 @@
-"""The settings that limit how many groups there are, and what each of them holds. Kafka has none of them."""
+"""The settings that limit the number of groups, the offsets of each, and their commits. Kafka has none of them."""
 
 from __future__ import annotations
 

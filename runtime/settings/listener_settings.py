@@ -254,8 +254,8 @@ def check_listener_names(given: Iterable[str], listeners: Sequence[str]) -> None
     for name in given:
         if name.startswith(PREFIX) and name not in valid:
             raise StartError(
-                f"setting '{name}' is of a listener that does not exist: expected one of"
-                f" {', '.join(own_prefix(listener) for listener in listeners)} before its name"
+                f"setting '{name}' is of a listener that does not exist: expected one of the prefixes"
+                f" {', '.join(own_prefix(listener) for listener in listeners)}"
             )
 
 

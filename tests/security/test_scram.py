@@ -133,7 +133,7 @@ def test_salt_of_an_unknown_user_never_changes_and_differs_by_user_mechanism_and
 
 
 def test_credential_with_too_few_iterations_fails() -> None:
-    with pytest.raises(AuthenticationFailed, match="less than 4096 iterations"):
+    with pytest.raises(AuthenticationFailed, match="fewer than 4096 iterations"):
         exchange(known=credential(iterations=4095)).evaluate(b"n,,n=user,r=abc")
 
 

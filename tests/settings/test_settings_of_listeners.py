@@ -72,7 +72,7 @@ def test_secrets_come_from_the_environment_but_not_from_a_command_line() -> None
         ("listener_name_ssl_x=1", "unknown setting 'listener_name_ssl_x': expected listener_name_NAME_SETTING"),
         (
             "listener_name_other_ssl_client_auth=none",
-            "of a listener that does not exist: expected one of listener_name_ssl_, listener_name_my_own_,",
+            "of a listener that does not exist: expected one of the prefixes listener_name_ssl_, listener_name_my_own_",
         ),
     ],
 )

@@ -144,7 +144,7 @@ def test_last_certificates_hold_while_changed_files_cannot_be_used(
     context = security.tls_context()
     files.truststore.write_text("half of a certificate")
     assert security.tls_context() is context
-    assert "the old TLS certificates are used further: ssl_truststore_location" in caplog.text
+    assert "the old TLS certificates stay in use: ssl_truststore_location" in caplog.text
     Authority("Another").write(files.truststore)
     assert security.tls_context() is not context
 

@@ -247,7 +247,7 @@ def translated(error: Exception, address: str, bucket: str) -> StoreUnavailable 
     status = STATUS.search(text)
     number, reason = int(status[1]) if status else 0, _reason(error)
     if NO_BUCKET.search(text):
-        return StoreRefused(f"{address}: there is no bucket {bucket}; create it once, or mend the URL")
+        return StoreRefused(f"{address}: there is no bucket {bucket}; create it, or correct the URL")
     is_final = 400 <= number < 500 and number not in TEMPORARY_STATUSES and not TEMPORARY.search(text)
     is_final = is_final or WRONG_REGION in text
     if is_final or isinstance(error, REFUSED_ERRORS):

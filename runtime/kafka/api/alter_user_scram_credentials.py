@@ -64,8 +64,8 @@ class Change(NamedTuple):
     refusal: Refusal | None
 
 
-class Seen:
-    """The users before and after a change, for the audit trail."""
+class Sections:
+    """The section of users before and after a change, for the audit trail."""
 
     before: Section = EMPTY
     after: Section = EMPTY
@@ -80,18 +80,18 @@ def handle(call: Call) -> Steps[None]:
     outcomes: Outcomes = dict.fromkeys((yield from distinct(change.user for change in changes)))
     denial = _denial(call)
     if denial is not None or not changes:
-        call.encode_and_respond(lambda: _encode(call, dict.fromkeys(outcomes, denial), Seen()))
+        call.encode_and_respond(lambda: _encode(call, dict.fromkeys(outcomes, denial), Sections()))
         return
 
-    seen = Seen()
+    sections = Sections()
 
     def change(users: Section) -> Steps[Section]:
-        seen.before, seen.after = users, (yield from _changed(users, changes, outcomes))
-        return seen.after
+        sections.before, sections.after = users, (yield from _changed(users, changes, outcomes))
+        return sections.after
 
     def done(failure: Exception | None) -> None:
         result: Outcomes = outcomes if failure is None else dict.fromkeys(outcomes, _as_refusal(failure))
-        call.encode_and_respond(lambda: _encode(call, result, seen))
+        call.encode_and_respond(lambda: _encode(call, result, sections))
 
     call.services.security.change(USERS, change, done)
 
@@ -207,20 +207,20 @@ def _log_changes(call: Call, outcomes: Outcomes) -> Steps[None]:
         log.warning("users were changed", users=shown, count=count, principal=principal, changed_by=author(call))
 
 
-def _encode(call: Call, outcomes: Outcomes, seen: Seen) -> Steps[bytes | SharedBytes]:
+def _encode(call: Call, outcomes: Outcomes, sections: Sections) -> Steps[bytes | SharedBytes]:
     yield from _log_changes(call, outcomes)
-    yield from record_in_steps(call, _audited(outcomes, seen))
+    yield from record_in_steps(call, _audited(outcomes, sections))
     response = call.make(
         "AlterUserScramCredentialsResponse", throttle_time=NO_THROTTLE, results=_results(call, outcomes)
     )
     return (yield from write_in_steps(response))
 
 
-def _audited(outcomes: Outcomes, seen: Seen) -> Iterator[audit.Change | None]:
+def _audited(outcomes: Outcomes, sections: Sections) -> Iterator[audit.Change | None]:
     """What has changed, without secrets."""
     for user, refusal in outcomes.items():
         resource = resource_text(ResourceType.USER, user)
-        before, after = (_iterations(users, user) for users in (seen.before, seen.after))
+        before, after = (_iterations(users, user) for users in (sections.before, sections.after))
         yield None if refusal else audit.Change("alter" if after else "delete", resource, before, after)
 
 

@@ -35,7 +35,7 @@ NO_OFFSET = -1
 READS_PER_STEP = 16  # each takes about 5 us
 
 CLIENT_CHECK_MS = 1_000
-"""How often a request that waits for long looks whether its client is still there."""
+"""How often a request that waits for long checks whether its client is still connected."""
 
 UNCOUNTED_PARTITIONS = 64
 """A waiting request for so many partitions is not worth counting."""
@@ -59,7 +59,7 @@ NOT_READ = frozenset(
         ErrorCode.UNKNOWN_TOPIC_ID,
     }
 )
-"""The errors of partitions whose records were not looked for."""
+"""The errors of partitions that were not read."""
 
 
 class PartitionRead(NamedTuple):
@@ -182,7 +182,7 @@ class Fetch:
         self._timer = self._call.services.later(delay_ms, partial(self._check, left_ms - delay_ms))
 
     def _check(self, left_ms: int) -> None:
-        """Answer when the time is over. The request of a client that is gone ends early: it may wait for weeks."""
+        """Answer when the time is over. If the client has disconnected, end early: a request may wait for weeks."""
         if left_ms and self._call.connection.is_open:
             self._set_timer(left_ms)
         else:
