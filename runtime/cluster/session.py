@@ -62,7 +62,7 @@ class SessionListener(Protocol):
         """The store has all of this. Does not block."""
 
     def followed_key(self) -> str | None:
-        """The next version of another document of the cluster. The session looks at it with its other looks."""
+        """The key of the next version of another document. The session reads it with the signs of life."""
 
     def followed_changed(self) -> None:
         """There is that version. Does not block."""
