@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
 from ..kafka.codec.frames import BadResponse
 from ..settings.address import Address
-from ..settings.client_settings import Login
 from .errors import ClientError
 from .exchange import Exchange, UnsupportedApi
 from .frame_socket import FrameSocket
+from .login_session import LoginSession
 from .security import NO_SECURITY, ClientSecurity, describe_connection_error
 from .versions import API_VERSIONS
 
@@ -24,6 +25,7 @@ class BlockingConnection:
         self.address = address
         self._timeout_s = timeout_s
         self._exchange = Exchange(CLIENT_ID)
+        self._session = security.new_session()
         try:
             self._socket = FrameSocket(address.host or "localhost", address.port, timeout_s, security.tls_context())
         except (OSError, UnicodeError) as error:
@@ -32,9 +34,8 @@ class BlockingConnection:
                 f"(--bootstrap-server HOST:PORT says where to look)"
             ) from error
         try:
-            self._exchange.use_versions(self.ask(API_VERSIONS))
-            if security.login is not None:
-                self._log_in(security.login)
+            self._exchange.use_versions(self._ask_now(API_VERSIONS, {}))
+            self._log_in_if_due()
         except BaseException:
             self.close()
             raise
@@ -43,8 +44,12 @@ class BlockingConnection:
         """Send a request and return kio's entity of the response. ``name``: kio's name of the API.
 
         Fields that the request's version does not have are left out. Raises ClientError if the server does not serve
-        the API, closes the connection, or does not answer in time.
+        the API, closes the connection, does not answer in time, or does not let the user in again.
         """
+        self._log_in_if_due()
+        return self._ask_now(name, values)
+
+    def _ask_now(self, name: str, values: Mapping[str, Any]) -> Any:
         try:
             self._socket.send(self._exchange.request(name, values))
             return self._receive()
@@ -55,19 +60,23 @@ class BlockingConnection:
         except OSError as error:
             raise ClientError(f"{self.address} did not answer {name}: {_reason(error, self._timeout_s)}") from error
 
-    def _log_in(self, login: Login) -> None:
-        """Authenticate by SASL."""
-        from .login import LoginFailed, log_in
+    def _log_in_if_due(self) -> None:
+        """Authenticate by SASL: at the beginning, and before the session ends (KIP-368)."""
+        if self._session is not None and self._session.is_due:
+            self._log_in(self._session)
 
-        steps = log_in(login)
+    def _log_in(self, session: LoginSession) -> None:
+        from .login import LoginFailed
+
+        steps = session.log_in()
         try:
             name, values = next(steps)
             while True:
-                name, values = steps.send(self.ask(name, **values))
+                name, values = steps.send(self._ask_now(name, values))
         except StopIteration:
             return
         except LoginFailed as error:
-            raise ClientError(f"{self.address} does not let user '{login.user}' in: {error}") from None
+            raise ClientError(f"{self.address} does not let user '{session.login.user}' in: {error}") from None
 
     def version_of(self, name: str) -> int:
         """The version in which ``ask`` sends a request. Raises ClientError if there is none."""

@@ -10,8 +10,8 @@ from typing import Any, cast
 from ...actors.callboard_error import CallboardError
 from ..kafka.codec.frames import BadResponse
 from ..settings.address import Address
-from ..settings.client_settings import Login
 from .exchange import Exchange, UnsupportedApi
+from .login_session import LoginSession
 from .security import NO_SECURITY, ClientSecurity, describe_connection_error
 from .versions import API_VERSIONS
 
@@ -28,7 +28,10 @@ class LoginRefused(ChannelLost):
 
 
 class Connection(asyncio.Protocol):
-    """One connection. Requests are pipelined; responses come in the same order."""
+    """One connection. Requests are pipelined; responses come in the same order.
+
+    With SASL it authenticates again before its session ends (KIP-368). Requests wait meanwhile.
+    """
 
     def __init__(self, address: Address, client_id: str, security: ClientSecurity = NO_SECURITY) -> None:
         self.address = address
@@ -36,10 +39,26 @@ class Connection(asyncio.Protocol):
         self.exchange = Exchange(client_id)
         self._responses: deque[asyncio.Future[Any]] = deque()
         self._transport: asyncio.Transport | None = None
+        self._session = security.new_session()
+        self._logging_in: asyncio.Task[None] | None = None
         self.is_lost = False
 
     async def ask(self, name: str, values: Mapping[str, Any]) -> Any:
         """The response as kio's entity. Raises ChannelLost, also if the server does not serve the API."""
+        if self._session is not None and self._session.is_due:
+            await self._log_in(self._session)
+        return await self._ask_now(name, values)
+
+    async def exchange_versions(self) -> None:
+        """The first request of the connection, which needs no authentication. Raises ChannelLost."""
+        self.exchange.use_versions(await self._ask_now(API_VERSIONS, {}))
+
+    async def log_in(self) -> None:
+        """Authenticate if the server is one with SASL. Raises ChannelLost."""
+        if self._session is not None:
+            await self._log_in(self._session)
+
+    async def _ask_now(self, name: str, values: Mapping[str, Any]) -> Any:
         if self.is_lost or self._transport is None:
             raise ChannelLost(f"the connection to {self.address} is closed")
         try:
@@ -59,6 +78,29 @@ class Connection(asyncio.Protocol):
         except TimeoutError as error:
             self.close()
             raise ChannelLost(f"{self.address} did not answer {name} within {TIMEOUT_S:g} s") from error
+
+    async def _log_in(self, session: LoginSession) -> None:
+        """Once for all requests that wait for it. If one of them is cancelled it goes on for the others."""
+        logging_in = self._logging_in
+        if logging_in is None or logging_in.done():
+            logging_in = self._logging_in = asyncio.get_running_loop().create_task(self._run_login(session))
+            logging_in.add_done_callback(_retrieve_exception)
+        await asyncio.wait({logging_in})
+        logging_in.result()
+
+    async def _run_login(self, session: LoginSession) -> None:
+        from .login import LoginFailed
+
+        steps = session.log_in()
+        try:
+            name, values = next(steps)
+            while True:
+                name, values = steps.send(await self._ask_now(name, values))
+        except StopIteration:
+            return
+        except LoginFailed as error:
+            self.close()
+            raise LoginRefused(f"{self.address} does not let user '{session.login.user}' in: {error}") from None
 
     def close(self) -> None:
         self._fail_pending("closed the connection")
@@ -100,9 +142,8 @@ async def connect_to(address: Address, client_id: str, security: ClientSecurity 
                 lambda: Connection(address, client_id, security), host, address.port, ssl=tls
             )
             try:
-                connection.exchange.use_versions(await connection.ask(API_VERSIONS, {}))
-                if security.login is not None:
-                    await _log_in(connection, security.login)
+                await connection.exchange_versions()
+                await connection.log_in()
             except BaseException:
                 connection.close()
                 raise
@@ -118,16 +159,7 @@ async def connect_to(address: Address, client_id: str, security: ClientSecurity 
     return connection
 
 
-async def _log_in(connection: Connection, login: Login) -> None:
-    """Authenticate by SASL. Raises ChannelLost."""
-    from .login import LoginFailed, log_in
-
-    steps = log_in(login)
-    try:
-        name, values = next(steps)
-        while True:
-            name, values = steps.send(await connection.ask(name, values))
-    except StopIteration:
-        return
-    except LoginFailed as error:
-        raise LoginRefused(f"{connection.address} does not let user '{login.user}' in: {error}") from None
+def _retrieve_exception(task: asyncio.Task[None]) -> None:
+    """The request that has begun it may be cancelled, and asyncio logs an exception that is never retrieved."""
+    if not task.cancelled():
+        task.exception()

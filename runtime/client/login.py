@@ -6,7 +6,8 @@ import hmac
 import secrets
 from base64 import b64decode, b64encode
 from collections.abc import Generator, Mapping
-from typing import Any
+from datetime import timedelta
+from typing import Any, NamedTuple
 
 from ..security.credentials import CLIENT_KEY, ITERATIONS_MIN, SCRAM_BY_NAME, SERVER_KEY, ScramMechanism
 from ..settings.client_settings import Login
@@ -18,8 +19,11 @@ ITERATIONS_DIGITS_MAX = len(str(ITERATIONS_MAX))
 Request = tuple[str, Mapping[str, Any]]
 """kio's name of the API, and the values."""
 
-LoginSteps = Generator[Request, Any, None]
-"""Yields requests, and gets the responses as kio's entities."""
+LoginSteps = Generator[Request, Any, float]
+"""Yields requests, and gets the responses as kio's entities. Returns the time in s that ``log_in`` describes."""
+
+NEVER_S = float("inf")
+NO_LIFETIME = timedelta()
 
 
 class LoginFailed(Exception):
@@ -27,30 +31,41 @@ class LoginFailed(Exception):
 
 
 def log_in(login: Login) -> LoginSteps:
-    """Authenticate. Raises LoginFailed."""
+    """Authenticate. Returns after which time in s the server wants it again (KIP-368); ``NEVER_S`` if it does not.
+
+    Raises LoginFailed.
+    """
     response = yield "sasl_handshake", {"mechanism": login.mechanism}
     if response.error_code:
         raise LoginFailed(f"it does not accept {login.mechanism}: expected one of {', '.join(response.mechanisms)}")
     mechanism = SCRAM_BY_NAME.get(login.mechanism)
     if mechanism is None:
-        yield from _exchange(f"\0{login.user}\0{login.password}".encode())
+        answer = yield from _exchange(f"\0{login.user}\0{login.password}".encode())
     else:
-        yield from _log_in_by_scram(mechanism, login)
+        answer = yield from _log_in_by_scram(mechanism, login)
+    return answer.lifetime_s or NEVER_S
 
 
-def _exchange(token: bytes) -> Generator[Request, Any, bytes]:
-    """The answer to a token."""
+class Answer(NamedTuple):
+    """To a token. ``lifetime_s``: of the session; 0 if it does not end."""
+
+    token: bytes
+    lifetime_s: float
+
+
+def _exchange(token: bytes) -> Generator[Request, Any, Answer]:
     response = yield "sasl_authenticate", {"auth_bytes": token}
     if response.error_code:
         raise LoginFailed(response.error_message or "it refuses the client")
-    return bytes(response.auth_bytes)
+    lifetime: timedelta = getattr(response, "session_lifetime", NO_LIFETIME)  # since version 1
+    return Answer(bytes(response.auth_bytes), lifetime.total_seconds())
 
 
-def _log_in_by_scram(mechanism: ScramMechanism, login: Login) -> LoginSteps:
+def _log_in_by_scram(mechanism: ScramMechanism, login: Login) -> Generator[Request, Any, Answer]:
     """RFC 5802, without channel binding."""
     user = login.user.replace("=", "=3D").replace(",", "=2C")
     bare = f"n={user},r={secrets.token_urlsafe(24)}"
-    challenge = (yield from _exchange(f"n,,{bare}".encode())).decode("latin-1")
+    challenge = (yield from _exchange(f"n,,{bare}".encode())).token.decode("latin-1")
     nonce, salt, iterations = _parse_challenge(challenge, bare.rpartition("r=")[2])
     salted = mechanism.salted_password(login.password.encode(), salt, iterations)
     client_key = mechanism.hmac(salted, CLIENT_KEY)
@@ -60,8 +75,9 @@ def _log_in_by_scram(mechanism: ScramMechanism, login: Login) -> LoginSteps:
     proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
     final = yield from _exchange(f"{without_proof},p={b64encode(proof).decode()}".encode())
     expected = b"v=" + b64encode(mechanism.hmac(mechanism.hmac(salted, SERVER_KEY), message))
-    if not hmac.compare_digest(final, expected):
+    if not hmac.compare_digest(final.token, expected):
         raise LoginFailed("it does not prove that it knows the password, so it may be another server")
+    return final
 
 
 def _parse_challenge(challenge: str, own_nonce: str) -> tuple[str, bytes, int]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from ...actors.callboard_error import CallboardError
 from ..settings.client_settings import ClientSettings, load_client_settings, parse_client_settings
 from ..tls.file_stamps import FileStamp, stamps_of
+from .login_session import LoginSession
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -28,12 +29,12 @@ log = logging.getLogger("callboard.runtime")
 
 
 class ClientSecurity:
-    """The security of all connections that one command, connector or node opens. ``login``: None without SASL."""
+    """The security of all connections that one command, connector or node opens."""
 
     def __init__(self, settings: ClientSettings | None = None) -> None:
         """Reads keys and certificates. Raises StartError if they cannot be used."""
         self.settings = settings or ClientSettings()
-        self.login = self.settings.login
+        self._login = self.settings.login
         self._tls = _parse_tls(self.settings) if self.settings.has_tls else None
         self._context: SSLContext | None = None
         self._stamps: tuple[FileStamp, ...] = ()
@@ -56,6 +57,10 @@ class ClientSecurity:
                     raise
                 log.error("the old TLS certificates stay in use: %s", error)
         return self._context
+
+    def new_session(self) -> LoginSession | None:
+        """The authentication of a new connection; None without SASL."""
+        return None if self._login is None else LoginSession(self._login)
 
     def _make_context(self, tls: TlsSettings) -> SSLContext:
         from ..tls.contexts import make_client_context
