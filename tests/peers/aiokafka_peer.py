@@ -193,6 +193,8 @@ async def _start_consumer(options: SimpleNamespace) -> Any:
         enable_auto_commit=False,
         isolation_level=options.isolation,
         fetch_max_wait_ms=100,
+        # If the leader moves while a position is reset, ListOffsets goes to the old leader until metadata is that old.
+        metadata_max_age_ms=1000,
         # The only assignor that all three libraries have, so that they can share a group.
         partition_assignment_strategy=(RoundRobinPartitionAssignor,),
     )

@@ -33,6 +33,9 @@ class Group(Protocol):
 
     def acknowledged(self) -> Offsets: ...
 
+    def progress(self) -> str:
+        """What its members have received and committed, for the text of a failure."""
+
 
 class PeerGroup:
     """Members that commit when the test says so."""
@@ -41,16 +44,29 @@ class PeerGroup:
         self.name = name
         self.members = members
         self._acknowledged: Offsets = {}
+        self._errors: dict[str, str] = {}  # of the last commits, by member
 
     def commit(self) -> None:
         for member in self.members:
             positions, assignment = member.positions, member.assignment
             offsets = {partition: offset for partition, offset in positions.items() if partition in assignment}
-            if offsets and "error" not in member.try_ask("commit", offsets=sorted(offsets.items())):
+            if not offsets:
+                continue
+            answer = member.try_ask("commit", offsets=sorted(offsets.items()))
+            self._errors[member.name] = answer.get("error", "")
+            if "error" not in answer:
                 self._acknowledged |= offsets
 
     def acknowledged(self) -> Offsets:
         return dict(self._acknowledged)
+
+    def progress(self) -> str:
+        lines = [
+            f"{member.name}: assigned {sorted(member.assignment)}, received up to {member.positions}, "
+            f"error of the last commit: {self._errors.get(member.name) or 'none'}"
+            for member in self.members
+        ]
+        return "; ".join(lines)
 
 
 class JavaGroup:
@@ -65,6 +81,9 @@ class JavaGroup:
 
     def acknowledged(self) -> Offsets:
         return merged(member.committed() for member in self.members)
+
+    def progress(self) -> str:
+        return f"acknowledged {self.acknowledged()}"
 
 
 class CommittedOffsets:

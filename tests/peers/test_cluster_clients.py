@@ -157,7 +157,8 @@ class Scenario:
                 group.commit()
             now = [committed.read() for committed in self._committed]
             pairs = zip(self.groups, before, now, strict=True)
-            return [f"{group.name}: {old} {new}" for group, old, new in pairs if not has_advanced(old, new)]
+            behind = [(group, old, new) for group, old, new in pairs if not has_advanced(old, new)]
+            return [f"{group.name}: committed {old}, then {new}; {group.progress()}" for group, old, new in behind]
 
         wait_until(groups_behind, lambda behind: not behind, "all groups to commit newer records")
 
