@@ -52,15 +52,17 @@ STAYS_ACTIVE_BYTES = 512 * 1024
 class Offsets:
     """Durable offsets by topic and partition. Changed only by ``replay``, both at loading and at run time."""
 
-    __slots__ = ("_topics", "size_bytes")
+    __slots__ = ("_count", "_topics", "size_bytes")
 
     def __init__(self) -> None:
+        self._count = 0
         self._topics: dict[str, dict[int, OffsetValue]] = {}
         self.size_bytes = 0
         """About the memory of all offsets."""
 
     def __len__(self) -> int:
-        return sum(len(partitions) for partitions in self._topics.values())
+        """Counted at each change, because each commit compares it with a limit."""
+        return self._count
 
     def __iter__(self) -> Iterator[tuple[str, int, OffsetValue]]:
         """Topic, partition and committed offset."""
@@ -79,6 +81,7 @@ class Offsets:
             self.size_bytes += TOPIC_OFFSETS_BYTES + len(topic)
         else:
             present.update(partitions)
+        self._count += len(partitions)
         self.size_bytes += sum(OFFSET_BYTES + len(value.metadata) for value in partitions.values())
 
     def replay(self, record: OffsetRecord) -> None:
@@ -90,6 +93,7 @@ class Offsets:
         replaced = partitions.get(record.partition)
         partitions[record.partition] = value
         if replaced is None:
+            self._count += 1
             self.size_bytes += OFFSET_BYTES + len(value.metadata)
             if len(partitions) == 1:
                 self.size_bytes += TOPIC_OFFSETS_BYTES + len(record.topic)
@@ -100,6 +104,7 @@ class Offsets:
         partitions = self._topics.get(topic, {})
         removed = partitions.pop(partition, None)
         if removed is not None:
+            self._count -= 1
             self.size_bytes -= OFFSET_BYTES + len(removed.metadata)
             if not partitions:
                 del self._topics[topic]

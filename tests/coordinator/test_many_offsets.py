@@ -47,6 +47,7 @@ def test_unpacked_data_equal_packed_data(topics: list[tuple[str, int]]) -> None:
     unpacked = GroupData.unpack(data.pack())
     assert content(unpacked) == content(data)
     assert unpacked.offsets.size_bytes == data.offsets.size_bytes
+    assert len(unpacked.offsets) == len(data.offsets) == sum(count for _, count in topics)
 
 
 def test_passivated_group_is_unpacked_in_steps_before_its_first_request() -> None:

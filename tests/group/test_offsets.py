@@ -6,6 +6,7 @@ import pytest
 from actor_system.requests import commit, fetch
 from hypothesis import given
 from hypothesis import strategies as st
+from work_counter import WorkCounter
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.offsets import GroupData, Offsets, commit_records
@@ -82,6 +83,20 @@ def test_last_record_of_key_wins(steps: list[tuple[str, int, int | None]]) -> No
     for tombstone in tuple(offsets.tombstones("g")):
         offsets.replay(tombstone)
     assert len(offsets) == 0
+
+
+def test_number_of_offsets_is_known_without_counting_them() -> None:
+    """Each commit compares it with the limit of the group."""
+    lines = []
+    for topics in (1, 1000):
+        offsets, work = Offsets(), WorkCounter()
+        for number in range(topics):
+            offsets.replay(record(1, f"t{number}"))
+        with work.counting():
+            assert len(offsets) == topics
+        work.end_piece()
+        lines.append(work.longest)
+    assert lines[0] == lines[1]
 
 
 # Group data ----------------------------------------------------------------------------------------------------------
