@@ -258,6 +258,11 @@ def ratios(numerators: Sequence[float], denominators: Sequence[float]) -> Median
     return summarise([numerator / denominator for numerator, denominator in zip(numerators, denominators, strict=True)])
 
 
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """The value that ``share`` of all values are below. ``ordered`` rises and is not empty."""
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
 def median_or_none(values: Sequence[float | None]) -> float | None:
     """The median of the values that are not None; None if there are none."""
     numbers = [value for value in values if value is not None]

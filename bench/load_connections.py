@@ -16,7 +16,7 @@ from functools import partial
 from ssl import SSLWantReadError
 from typing import NamedTuple
 
-from callboard.bench.harness import BenchError
+from callboard.bench.harness import BenchError, quantile
 
 FRAMES = 256  # in a sequence: the last byte of each number is then constant
 RECEIVE_BYTES = 16_384
@@ -194,7 +194,7 @@ def run_load(
         raise BenchError(f"no response in {seconds} s; give more --seconds")
     server_used = None if server is None or server_started is None else server - server_started
     return LoadResult(
-        answers, elapsed, _at(latencies, 0.50), _at(latencies, 0.99), server_used, load, ready_total / polls
+        answers, elapsed, quantile(latencies, 0.50), quantile(latencies, 0.99), server_used, load, ready_total / polls
     )
 
 
@@ -225,7 +225,3 @@ def _waiter(connections: Sequence[LoadConnection]) -> Callable[[], list[tuple[in
     for connection in connections:
         poll.register(connection.fileno(), select.POLLIN)
     return partial(poll.poll, STALL_S * 1000)
-
-
-def _at(ordered: Sequence[float], share: float) -> float:
-    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]

@@ -19,7 +19,7 @@ from contextlib import ExitStack
 from typing import NamedTuple, Self
 
 from callboard.bench.group_setup import create_topic, find_coordinator, join_members
-from callboard.bench.harness import BenchError, ChildProcess
+from callboard.bench.harness import BenchError, ChildProcess, quantile
 from callboard.bench.load_connections import LoadConnection
 from callboard.bench.load_generator import group_names, heartbeat_connection
 from callboard.bench.wire import Client
@@ -107,7 +107,7 @@ def _result(sent: int, latencies_s: Sequence[float], unanswered_due_s: Sequence[
     ordered = sorted([*latencies_s, *(now_s - due_s for due_s in unanswered_due_s)])
     if not ordered:
         raise BenchError("no heartbeat was sent; give more --seconds")
-    p50_s, p99_s = (ordered[min(len(ordered) - 1, int(len(ordered) * share))] for share in (0.5, 0.99))
+    p50_s, p99_s = (quantile(ordered, share) for share in (0.5, 0.99))
     return OpenLoopResult(sent, len(latencies_s), p50_s, p99_s, ordered[-1])
 
 

@@ -27,6 +27,7 @@ from callboard.bench.harness import (
     machine,
     print_table,
     process_cpu_s,
+    quantile,
     summarise,
     write_json,
 )
@@ -109,8 +110,8 @@ def _row(clients: int, rounds: Sequence[Round]) -> Row:
         clients,
         summarise([each.seconds for each in rounds]).median,
         summarise([1000 * each.server_cpu_s / clients for each in rounds]).median,
-        summarise([_at(each.waits_ms, 0.5) for each in rounds]).median,
-        summarise([_at(each.waits_ms, 0.99) for each in rounds]).median,
+        summarise([quantile(each.waits_ms, 0.5) for each in rounds]).median,
+        summarise([quantile(each.waits_ms, 0.99) for each in rounds]).median,
         max(each.waits_ms[-1] for each in rounds),
     )
 
@@ -165,10 +166,6 @@ async def _connect(host: str, port: int, context: ssl.SSLContext) -> asyncio.Str
     except (OSError, EOFError) as error:
         raise BenchError(f"a client was not served: {error!r}") from error
     return writer
-
-
-def _at(ordered: Sequence[float], share: float) -> float:
-    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
 
 if __name__ == "__main__":
