@@ -16,19 +16,7 @@ def list_acls(cluster: Cluster, wanted: AclFilter) -> list[Acl]:
     """The ACLs that match a filter, sorted by resource. Raises what ``Cluster`` raises."""
     response = cluster.ask("describe_acls", **_filter_fields(wanted))
     raise_if_error("the ACLs cannot be listed", response.error_code, response.error_message)
-    return sorted(
-        Acl(
-            ResourceType(resource.resource_type),
-            resource.resource_name,
-            PatternType(resource.pattern_type),
-            acl.principal,
-            acl.host,
-            Operation(acl.operation),
-            Permission(acl.permission_type),
-        )
-        for resource in response.resources
-        for acl in resource.acls
-    )
+    return sorted(_acl_of(resource, acl) for resource in response.resources for acl in resource.acls)
 
 
 def create_acls(cluster: Cluster, acls: Sequence[Acl]) -> None:
@@ -56,18 +44,21 @@ def delete_acls(cluster: Cluster, filters: Iterable[AclFilter]) -> list[Acl]:
         raise_if_error("the ACLs were not removed", result.error_code, result.error_message)
         for acl in result.matching_acls:
             raise_if_error("an ACL was not removed", acl.error_code, acl.error_message)
-            deleted.add(
-                Acl(
-                    ResourceType(acl.resource_type),
-                    acl.resource_name,
-                    PatternType(acl.pattern_type),
-                    acl.principal,
-                    acl.host,
-                    Operation(acl.operation),
-                    Permission(acl.permission_type),
-                )
-            )
+            deleted.add(_acl_of(acl, acl))
     return sorted(deleted)
+
+
+def _acl_of(resource: Any, acl: Any) -> Acl:
+    """An ACL of a response. ``resource``: the entity with the fields of its resource; ``acl`` itself may have them."""
+    return Acl(
+        ResourceType(resource.resource_type),
+        resource.resource_name,
+        PatternType(resource.pattern_type),
+        acl.principal,
+        acl.host,
+        Operation(acl.operation),
+        Permission(acl.permission_type),
+    )
 
 
 def _filter_fields(wanted: AclFilter) -> dict[str, Any]:
