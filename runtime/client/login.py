@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from ..security.credentials import CLIENT_KEY, ITERATIONS_MIN, SCRAM_BY_NAME, SERVER_KEY, ScramMechanism
+from ..security.sasl_names import encode_name
 from ..settings.client_settings import Login
 
 ITERATIONS_MAX = 1_000_000
@@ -63,7 +64,7 @@ def _exchange(token: bytes) -> Generator[Request, Any, Answer]:
 
 def _log_in_by_scram(mechanism: ScramMechanism, login: Login) -> Generator[Request, Any, Answer]:
     """RFC 5802, without channel binding."""
-    user = login.user.replace("=", "=3D").replace(",", "=2C")
+    user = encode_name(login.user)
     bare = f"n={user},r={secrets.token_urlsafe(24)}"
     challenge = (yield from _exchange(f"n,,{bare}".encode())).token.decode("latin-1")
     nonce, salt, iterations = _parse_challenge(challenge, bare.rpartition("r=")[2])

@@ -11,10 +11,10 @@ import re
 from typing import Final, NamedTuple, Protocol
 
 from .exchange import Accepted, AuthenticationFailed, Challenge, check_size
+from .sasl_names import SASL_NAME, decode_name
 
-_NAME = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
 _PAIRS = r"(?:[A-Za-z]+=[\x21-\x7e \t\r\n]+\x01)*"
-CLIENT_FIRST: Final = re.compile(rf"n,(?:a=(?P<authzid>{_NAME}))?,\x01(?P<pairs>{_PAIRS})\x01")
+CLIENT_FIRST: Final = re.compile(rf"n,(?:a=(?P<authzid>{SASL_NAME}))?,\x01(?P<pairs>{_PAIRS})\x01")
 AUTHORIZATION: Final = re.compile(r"(?P<scheme>\w+) +(?P<token>[-_~+/.a-zA-Z0-9]+=*)")
 AFTER_REFUSAL: Final = b"\x01"
 """What a client sends when its token was refused."""
@@ -86,4 +86,4 @@ def split_message(message: bytes) -> tuple[str, str]:
     authorization = AUTHORIZATION.fullmatch(pairs.get("auth", ""))
     if authorization is None or authorization["scheme"].lower() != "bearer":
         raise AuthenticationFailed("the message of OAUTHBEARER has no bearer token")
-    return (match["authzid"] or "").replace("=2C", ",").replace("=3D", "="), authorization["token"]
+    return decode_name(match["authzid"] or ""), authorization["token"]

@@ -15,15 +15,15 @@ from typing import Final
 
 from .credentials import ITERATIONS_MIN, Credential, ScramMechanism, made_up_credential
 from .exchange import Accepted, AuthenticationFailed, Challenge, check_size
+from .sasl_names import SASL_NAME, decode_name
 
-_NAME = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
 _VALUE = r"[\x01-\x2b\x2d-\x7f]+"
 _PRINTABLE = r"[\x21-\x2b\x2d-\x7e]+"
 _BASE64 = r"(?:[A-Za-z0-9/+]{4})*(?:[A-Za-z0-9/+]{3}=|[A-Za-z0-9/+]{2}==)?"
 _EXTENSIONS = rf"(?:,[A-Za-z]+={_VALUE})*"
 CLIENT_FIRST: Final = re.compile(
-    rf"(?P<header>n,(?:a=(?P<authzid>{_NAME}))?,)"
-    rf"(?P<bare>(?:m={_VALUE},)?n=(?P<name>{_NAME}),r=(?P<nonce>{_PRINTABLE})(?P<extensions>{_EXTENSIONS}))"
+    rf"(?P<header>n,(?:a=(?P<authzid>{SASL_NAME}))?,)"
+    rf"(?P<bare>(?:m={_VALUE},)?n=(?P<name>{SASL_NAME}),r=(?P<nonce>{_PRINTABLE})(?P<extensions>{_EXTENSIONS}))"
 )
 CLIENT_FINAL: Final = re.compile(
     rf"(?P<without_proof>c=(?P<binding>{_BASE64}),r=(?P<nonce>{_PRINTABLE}){_EXTENSIONS}),p=(?P<proof>{_BASE64})"
@@ -59,8 +59,8 @@ class ScramExchange:
         match = _match(CLIENT_FIRST, token)
         if TOKEN_EXTENSION.search(match["extensions"]):
             raise AuthenticationFailed("delegation tokens are not supported")
-        self._name, self._header = _user(match["name"]), match["header"]
-        if match["authzid"] and _user(match["authzid"]) != self._name:
+        self._name, self._header = decode_name(match["name"]), match["header"]
+        if match["authzid"] and decode_name(match["authzid"]) != self._name:
             raise AuthenticationFailed("the authorization id is not the name of the user", OTHER_AUTHORIZATION_ID)
         known = self._find(self._name)
         credential = made_up_credential(self._mechanism, self._secret, self._name) if known is None else known
@@ -97,7 +97,3 @@ def _match(message: re.Pattern[str], token: bytes) -> re.Match[str]:
     if match is None:
         raise AuthenticationFailed("a message of SCRAM is invalid")
     return match
-
-
-def _user(name: str) -> str:
-    return name.replace("=2C", ",").replace("=3D", "=")
