@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from ..settings.connections import parse_overrides, plain_address
+from ..common.ip_addresses import parse_ip
+from ..settings.connections import parse_overrides
 from ..settings.table import Settings
 
 CONNECTIONS_PER_IP = "max_connections_per_ip"
@@ -44,4 +45,4 @@ class AddressLimits:
         limit = self._settings.max_connections_per_ip
         if not self._overrides or not client_host:  # a client that has already disconnected has no address
             return limit
-        return self._overrides.get(plain_address(client_host.removeprefix("/")), limit)
+        return self._overrides.get(str(parse_ip(client_host.removeprefix("/"))), limit)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from ipaddress import ip_address
 from typing import Any, Final, NamedTuple
 
 from ...actors.errors import CoordinatorError, ErrorCode
+from ..common.ip_addresses import parse_ip
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 ENTITY_TYPES: Final = (USER, CLIENT_ID, IP)
@@ -116,10 +116,9 @@ def _check_ip(entity: Entity) -> None:
 def plain_ip(text: str) -> str | None:
     """The one form in which addresses are compared; None for what is no address."""
     try:
-        address = ip_address(text)
+        return str(parse_ip(text))
     except ValueError:
         return None
-    return str(getattr(address, "ipv4_mapped", None) or address)
 
 
 def check_value(keys: Mapping[str, QuotaKey], name: str, value: float | None) -> None:

@@ -6,6 +6,7 @@ import re
 from typing import NamedTuple
 
 from ..common.errors import StartError
+from ..common.ip_addresses import parse_ip
 
 PORT_MAX = 65535
 ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+(?:%[\w.-]+)?)\]|(?P<host>[^\s:\[\]]*)):(?P<port>[0-9]{1,5})")
@@ -52,11 +53,7 @@ def parse_advertised(text: str) -> Address:
 
 def is_loopback(host: str) -> bool:
     """Whether an address is in 127.0.0.0/8 (also mapped into IPv6), or is ::1."""
-    import ipaddress
-
     try:
-        address = ipaddress.ip_address(host.partition("%")[0])
+        return parse_ip(host).is_loopback
     except ValueError:
         return False
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return (mapped or address).is_loopback

@@ -4,20 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from ipaddress import IPv6Address, ip_address
 from typing import Final
 
+from ..common.ip_addresses import parse_ip
 from .rows import INT_MAX, LONG_MAX, TextForm, row, text_row
-
-
-def plain_address(text: str) -> str:
-    """The one form in which addresses are compared; that of an IPv4 address that is mapped into IPv6 is IPv4's.
-
-    Raises ValueError for what is no address.
-    """
-    address = ip_address(text.partition("%")[0])
-    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return str(mapped or address)
 
 
 def parse_overrides(text: str) -> Mapping[str, int]:
@@ -27,7 +17,7 @@ def parse_overrides(text: str) -> Mapping[str, int]:
         address, _, number = item.strip().rpartition(":")
         if not (number.isascii() and number.isdigit() and len(number) <= 10 and int(number) <= INT_MAX):
             raise ValueError(f"the limit {number!r} is not a number from 0 to {INT_MAX}")
-        limits[plain_address(address)] = int(number)
+        limits[str(parse_ip(address))] = int(number)
     return limits
 
 

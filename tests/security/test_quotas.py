@@ -20,6 +20,7 @@ from callboard.runtime.security.quotas import (
     check_filter,
     entity_text,
     matches,
+    plain_ip,
 )
 
 RATE = "request_percentage"
@@ -66,6 +67,9 @@ def test_address_is_one_entity_however_it_is_written() -> None:
     assert list(section) == ['{"ip": "10.0.0.1"}']
     assert QuotaTable(section, "connection_creation_rate").of_ip("10.0.0.1") == Limit(5.0, ("10.0.0.1", None))
     assert matches({"ip": "10.0.0.1"}, [Component("ip", EXACT, "::ffff:10.0.0.1")], is_strict=True)
+    section = changed({}, [({"ip": "fe80::1%eth0"}, rate)])
+    assert QuotaTable(section, "connection_creation_rate").of_ip(plain_ip("fe80:0:0:0:0:0:0:1") or "") is not None
+    assert plain_ip("10.0.0.1%eth0") is None
 
 
 def test_number_of_entities_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
