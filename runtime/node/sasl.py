@@ -15,8 +15,8 @@ from ..engine.clock import wall_clock_ms
 from ..kafka.sasl_listener import SaslListener
 from ..security.mechanisms import MECHANISMS, OAUTHBEARER, Mechanism, MechanismParts
 from ..security.plain import RememberedPasswords
-from ..settings.listener_settings import value_of
-from ..settings.rows import INT_MAX, list_items
+from ..settings.listener_settings import number_of, value_of
+from ..settings.rows import list_items
 from .token_keys import TokenKeys, make_tokens
 
 if TYPE_CHECKING:
@@ -95,10 +95,10 @@ class SaslListeners:
             mechanisms=mechanisms,
             parts=MechanismParts(store, remembered, lambda: secrets.token_urlsafe(NONCE_BYTES), tokens),
             worker=self._worker,
-            failure_delay_ms=number_of(listener, "connection_failed_authentication_delay_ms"),
-            timeout_ms=number_of(listener, "authentication_timeout_ms"),
-            max_receive_bytes=number_of(listener, "sasl_server_max_receive_size"),
-            session_ms=number_of(listener, "connections_max_reauth_ms"),
+            failure_delay_ms=number_of(listener.settings, "connection_failed_authentication_delay_ms"),
+            timeout_ms=number_of(listener.settings, "authentication_timeout_ms"),
+            max_receive_bytes=number_of(listener.settings, "sasl_server_max_receive_size"),
+            session_ms=number_of(listener.settings, "connections_max_reauth_ms"),
             monotonic_ms=clock.monotonic_ms,
             wall_ms=wall_clock_ms,
         )
@@ -124,11 +124,3 @@ def _check_passwords(listener: Listener, mechanisms: Mapping[str, Mechanism]) ->
             "network can read passwords and tokens: expected the protocol SASL_SSL, another mechanism "
             "(SCRAM-SHA-512), or the setting allow_plain_without_tls=true"
         )
-
-
-def number_of(listener: Listener, name: str) -> int:
-    """The value of a setting of a listener. Raises StartError if it is no number."""
-    word = value_of(listener.settings, name)
-    if not word.isdecimal() or int(word) > INT_MAX:
-        raise StartError(f"bad value '{word}' for setting '{name}': expected a whole number from 0 to {INT_MAX}")
-    return int(word)

@@ -10,7 +10,7 @@ from ..common.logs import get_logger
 from ..engine.clock import wall_clock_ms
 from ..security.oauthbearer import TokenValidator
 from ..security.token_settings import TokenSettings
-from ..settings.listener_settings import value_of
+from ..settings.listener_settings import number_of, value_of
 from ..settings.rows import list_items
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _signed(listener: Listener, url: str, environment: Environment) -> tuple[Tok
     except ValueError as error:
         raise StartError(f"bad value '{url}' for setting '{PREFIX}jwks_endpoint_url': {error}") from None
     tokens = SignedTokens(_settings(listener))
-    keys = TokenKeys(tokens, url, _number(listener, "jwks_endpoint_refresh_ms") / 1000, environment)
+    keys = TokenKeys(tokens, url, number_of(listener.settings, f"{PREFIX}jwks_endpoint_refresh_ms") / 1000, environment)
     tokens.on_unknown_key = keys.want
     keys.read()
     if keys.failure:
@@ -123,14 +123,7 @@ def _settings(listener: Listener) -> TokenSettings:
         name_claim=values["sub_claim_name"],
         scope_claim=values["scope_claim_name"],
         required_scope=values["required_scope"],
-        skew_s=_number(listener, "clock_skew_seconds"),
+        skew_s=number_of(listener.settings, f"{PREFIX}clock_skew_seconds"),
         audiences=tuple(list_items(values["expected_audience"])),
         issuer=values["expected_issuer"],
     )
-
-
-def _number(listener: Listener, name: str) -> int:
-    word = value_of(listener.settings, PREFIX + name)
-    if not word.isdecimal():
-        raise StartError(f"bad value '{word}' for setting '{PREFIX}{name}': expected a whole number")
-    return int(word)

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from ...actors.text import did_you_mean
 from ..common.errors import StartError
+from .rows import INT_MAX
 
 PREFIX: Final = "listener_name_"
 TLS_WORDS: Final = ("ssl_",)
@@ -19,6 +20,7 @@ OWN_WORDS: Final = (*TLS_WORDS, "sasl_")
 """The beginnings of names that only settings of listeners have."""
 SECRET_VARIABLE: Final = "CALLBOARD_"
 NOT_FOR_NAMES: Final = re.compile(r"[.-]")
+NUMBER: Final = re.compile(r"[0-9]{1,10}")
 
 
 class Secret(str):
@@ -266,6 +268,14 @@ def own_prefix(listener: str) -> str:
 def value_of(values: ListenerValues, name: str) -> str:
     """The given value of a setting, or its default."""
     return values.get(name) or BY_NAME[name].default
+
+
+def number_of(values: ListenerValues, name: str) -> int:
+    """The same as a number. Raises StartError if it is none."""
+    word = value_of(values, name)
+    if not NUMBER.fullmatch(word) or int(word) > INT_MAX:
+        raise StartError(f"bad value '{word}' for setting '{name}': expected a whole number from 0 to {INT_MAX}")
+    return int(word)
 
 
 def _normal(name: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from callboard.runtime.common.errors import StartError
-from callboard.runtime.settings.listener_settings import Secret
+from callboard.runtime.settings.listener_settings import Secret, number_of
 from callboard.runtime.settings.load import load
 from callboard.runtime.settings.table import Options
 
@@ -91,3 +91,11 @@ def test_value_in_a_file_must_be_a_text(tmp_path: Path) -> None:
     config.write_text("[settings]\nssl_client_auth = 1.5\n")
     with pytest.raises(StartError, match=r"bad value 1\.5 for setting 'ssl_client_auth': expected a text"):
         options_of(config=config)
+
+
+@pytest.mark.parametrize("word", ["-1", "1.5", "ten", "\N{ARABIC-INDIC DIGIT THREE}", "2147483648", "9" * 5000])
+def test_numbers_are_from_0_to_the_largest_int(word: str) -> None:
+    name = "sasl_oauthbearer_clock_skew_seconds"
+    with pytest.raises(StartError, match=rf"'{name}': expected a whole number from 0 to 2147483647"):
+        number_of({name: word}, name)
+    assert number_of({}, name) == 30
