@@ -31,6 +31,7 @@ from .request_names import route_name
 from .sasl_frames import SaslFrames, parse_header, sized
 from .sasl_listener import SaslListener
 from .sasl_states import ACTIONS, KINDS, SASL_AUTHENTICATE_KEY, SASL_HANDSHAKE_KEY, Action, Received, State
+from .unread_bytes import UNCOUNTED_BYTES
 
 REAUTHENTICATION_INTERVAL_MS = 1000
 """A client may not begin again more often (KafkaChannel)."""
@@ -38,8 +39,6 @@ REFUSED_REQUEST_BYTES_MAX = 8192
 """A larger request is not decoded before authentication, to be refused."""
 MECHANISM_CHARS_SHOWN = 40
 """Of the name of an unknown mechanism in the log."""
-UNCOUNTED_BYTES = 16 * 1024
-"""Received bytes of one connection that are not worth counting."""
 ERROR_CODE = slice(8, 10)
 """The position of the error in a response to ApiVersions, whose header never has tagged fields."""
 NO_ERROR_CODE = b"\0\0"

@@ -9,7 +9,7 @@ from .pending_requests import PendingRequests
 from .services import Services
 
 UNCOUNTED_BYTES = 16 * 1024
-"""Incomplete and queued requests of one connection that are not worth counting."""
+"""Received bytes of one connection, incomplete and queued requests, that are not worth counting."""
 
 
 class UnreadConnection(Protocol):
