@@ -117,7 +117,7 @@ PACKAGES: dict[str, Package] = {
         (
             *("actors", "runtime/common", "runtime/disk", "runtime/engine", "runtime/kafka"),
             *("runtime/member", "runtime/node", "runtime/settings", "runtime/topics", "actors/text.py"),
-            "runtime/security",
+            *("actors/steps.py", "runtime/security"),
             # Only for a coordinator in a cluster.
             *("runtime/client", "runtime/cluster", "runtime/cluster/compaction", "runtime/cluster/engines"),
             "runtime/log",

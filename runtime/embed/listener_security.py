@@ -13,6 +13,7 @@ from ..settings.listener_settings import split_settings
 from ..settings.listeners import PLAINTEXT, PROTOCOLS, Listener, with_settings
 
 if TYPE_CHECKING:
+    from ...actors.steps import Steps
     from ..security.document import Section
     from ..security.store import SecurityStore
 
@@ -49,13 +50,13 @@ async def set_users(store: SecurityStore, users: Mapping[str, str]) -> None:
     """Store the users whose password is not stored yet. Raises CoordinatorError, and OSError of the write."""
     from ..security.document import USERS
 
-    failure = await outcome_of(partial(store.change, USERS, partial(_with_users, users)))
+    failure = await outcome_of(partial(store.change, USERS, partial(with_users, users)))
     if failure is not None:
         raise failure
 
 
-def _with_users(users: Mapping[str, str], stored: Section) -> Section:
-    """Takes some milliseconds for each user."""
+def with_users(users: Mapping[str, str], stored: Section) -> Steps[Section]:
+    """The users with these passwords. Each step takes some milliseconds: the program has other work on its loop."""
     from ..security.credentials import (
         ITERATIONS_MIN,
         SALT_BYTES,
@@ -74,4 +75,5 @@ def _with_users(users: Mapping[str, str], stored: Section) -> Section:
                 salted = mechanism.salted_password(password.encode(), salt, ITERATIONS_MIN)
                 credential = credential_of(mechanism, salted, salt, ITERATIONS_MIN)
                 stored = with_credential(stored, name, mechanism, credential)
+            yield
     return stored

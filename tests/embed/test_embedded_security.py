@@ -15,7 +15,9 @@ from callboard.runtime.client.connection import Connection, LoginRefused, connec
 from callboard.runtime.client.security import load_security
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
+from callboard.runtime.embed.listener_security import with_users
 from callboard.runtime.node.environment import Environment
+from callboard.runtime.security.credentials import ScramMechanism
 from callboard.runtime.security.document import USERS
 from callboard.runtime.security.store import FILE_NAME
 from callboard.runtime.settings.address import Address
@@ -116,3 +118,18 @@ async def test_coordinator_does_not_start_if_its_users_cannot_be_stored(tmp_path
     with pytest.raises(OSError, match="read-only"):
         await coordinator.start()
     assert not coordinator.health().is_ready
+
+
+def test_each_step_hashes_one_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hash takes milliseconds, and the program has other work on its event loop."""
+    hashed = 0
+    salted_password = ScramMechanism.salted_password
+
+    def count_and_hash(*arguments: Any) -> bytes:
+        nonlocal hashed
+        hashed += 1
+        return salted_password(*arguments)
+
+    monkeypatch.setattr(ScramMechanism, "salted_password", count_and_hash)
+    steps = with_users({"alice": "hunter2", "bob": "hunter3"}, {})
+    assert [hashed for _ in steps] == [1, 2, 3, 4]
