@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
 import logging
 from collections.abc import Callable
 from datetime import timedelta
@@ -15,6 +14,7 @@ from typing import Any
 from weakref import ref
 
 import pytest
+from audit_helpers import audit_lines
 from harness import (
     Client,
     MemoryClient,
@@ -410,7 +410,7 @@ async def test_audit_trail_says_who_came_who_failed_and_which_users_changed(tmp_
         upsertion = {"name": "bob", "mechanism": 1, "iterations": 4096, "salt": b"0123456789", "salted_password": b"x"}
         for values in ({"upsertions": [upsertion]}, {"deletions": [{"name": "bob", "mechanism": 1}]}):
             await client.ask("alter_user_scram_credentials", 0, **{"deletions": [], "upsertions": [], **values})
-    lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    lines = audit_lines(tmp_path)
     by_kind = {
         kind: [line for line in lines if line["kind"] == kind] for kind in ("refused", "authenticated", "changed")
     }

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from audit_helpers import audit_lines
 from authorizers import DenyingAuthorizer, Rule
 from harness import Client, NodeHarness, async_test, commit_values, committed_partition, join_and_sync, running_node
 from peers.wire import Plain
@@ -31,14 +31,10 @@ TOPIC, BROKER, GROUP = 2, 4, 32
 SET = 0
 
 
-def lines(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / FILE_NAME).read_bytes().splitlines()]
-
-
 def shown(folder: Path) -> list[tuple[str, str, str, Any, Any]]:
     return [
         (line["api"], line["operation"], line["resource"], line.get("before"), line.get("after"))
-        for line in lines(folder)
+        for line in audit_lines(folder)
     ]
 
 
@@ -147,8 +143,8 @@ async def test_changes_of_groups_are_recorded_with_the_offsets_before(tmp_path: 
         ("OffsetDelete", "delete offsets", "Group:g", {"offsets": {"t": {"1": 5}}}, None),
         ("DeleteGroups", "delete", "Group:g", {"offsets": {"t": {"0": 3}}}, None),
     ]
-    assert [line["principal"] for line in lines(tmp_path)] == ["User:ANONYMOUS"] * 3
-    assert {(line["host"], line["client_id"], line["listener"]) for line in lines(tmp_path)} == {
+    assert [line["principal"] for line in audit_lines(tmp_path)] == ["User:ANONYMOUS"] * 3
+    assert {(line["host"], line["client_id"], line["listener"]) for line in audit_lines(tmp_path)} == {
         ("127.0.0.1", "wire", "PLAINTEXT")
     }
 
@@ -176,7 +172,7 @@ async def test_member_that_an_admin_removes_is_recorded_with_the_reason(tmp_path
     [(api, operation, resource, before, _)] = await audited(tmp_path, act)
     assert (api, operation, resource) == ("LeaveGroup", "remove members", "Group:g")
     assert len(before["members"]) == 1
-    assert lines(tmp_path)[0]["reason"] == "it hangs"
+    assert audit_lines(tmp_path)[0]["reason"] == "it hangs"
 
 
 @async_test
@@ -213,7 +209,7 @@ async def test_denials_are_recorded(tmp_path: Path) -> None:
             await client.ask("list_groups", states_filter=[], types_filter=[])  # leaves out "hidden"
 
     assert await audited(tmp_path, act, denying) == [("DeleteGroups", "DELETE", "Group:secret", None, None)]
-    [line] = lines(tmp_path)
+    [line] = audit_lines(tmp_path)
     assert (line["kind"], line["count"], line["principal"]) == ("denied", 3, "User:ANONYMOUS")
 
 
@@ -287,7 +283,7 @@ async def test_changes_by_the_program_are_recorded(tmp_path: Path) -> None:
         ("Coordinator.delete_topic", "delete", "Topic:a", {"partitions": 3, "settings": {}}, None),
         ("Coordinator.set", "alter", "Broker:1", {"group_max_size": None}, {"group_max_size": 5}),
     ]
-    assert {line["principal"] for line in lines(tmp_path)} == {"User:callboard"}
+    assert {line["principal"] for line in audit_lines(tmp_path)} == {"User:callboard"}
 
 
 @async_test
@@ -331,5 +327,5 @@ async def test_groups_are_not_asked_for_requests_that_are_denied(
         authorizer.denied.clear()
         await client.ask("offset_commit", 8, **commit_values("g"))
         assert posted == ["DescribeGroup", "OffsetFetch", "OffsetCommit"]
-    denied = [(line["operation"], line["resource"], line["count"]) for line in lines(tmp_path)]
+    denied = [(line["operation"], line["resource"], line["count"]) for line in audit_lines(tmp_path)]
     assert denied == [("READ", "Group:g", 1), ("DELETE", "Group:g", 1)]

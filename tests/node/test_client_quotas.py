@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
+from audit_helpers import audit_lines
 from authorizers import DenyingAuthorizer, Rule
 from client_quota_helpers import ANONYMOUS, CLIENT_ID, IP, USER, alter, alteration
 from harness import Client, async_test, running_node
@@ -95,7 +95,7 @@ async def test_changes_of_quotas_are_audited(tmp_path: Path) -> None:
         client = await harness.connect()
         for value in (5, 6, 6):
             await alter(client, alteration({USER: "a"}, request_percentage=value))
-    lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    lines = audit_lines(tmp_path)
     assert [(line["resource"], line.get("before"), line.get("after")) for line in lines] == [
         ('ClientQuota:{"user": "a"}', None, {"request_percentage": 5.0}),
         ('ClientQuota:{"user": "a"}', {"request_percentage": 5.0}, {"request_percentage": 6.0}),

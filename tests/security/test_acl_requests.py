@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from audit_helpers import audit_lines
 from harness import (
     Client,
     Member,
@@ -31,7 +31,6 @@ from callboard.runtime.kafka.connection import Connection
 from callboard.runtime.kafka.grants import GRANTS_MAX, NAME_CHARS_MAX
 from callboard.runtime.security.acl_store import ROWS
 from callboard.runtime.security.acls import AclRules
-from callboard.runtime.security.audit_file import FILE_NAME
 from callboard.runtime.security.document import ACLS
 from callboard.runtime.security.store import SecurityStore
 from callboard.runtime.settings.authorization import STANDARD_AUTHORIZER
@@ -170,7 +169,7 @@ async def test_changes_of_acls_are_in_the_audit_trail(tmp_path: Path) -> None:
         await create(client, creation(GROUP, "g", READ))  # it is there already
         await client.ask("delete_acls", filters=[filter_of(), filter_of(resource_name_filter="g")])
     acl = {"pattern": "LITERAL", "principal": ANONYMOUS, "host": "*", "operation": "READ", "permission": "DENY"}
-    lines = [json.loads(line) for line in (tmp_path / FILE_NAME).read_text().splitlines()]
+    lines = audit_lines(tmp_path)
     changes = [(line["operation"], line["resource"], line.get("before"), line.get("after")) for line in lines]
     assert changes == [("create acl", "Group:g", None, acl), ("delete acl", "Group:g", acl, None)]
 

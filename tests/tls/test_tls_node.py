@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 import ssl
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from audit_helpers import audit_lines
 from cryptography import x509
 from harness import DEADLINE_S, Client, NodeHarness, async_test, frame, join_values, running_node
 from peers.wire import Hangup
@@ -324,7 +324,7 @@ async def test_audit_trail_has_who_was_let_in_and_who_was_refused(files: TlsFold
         client = await harness.connect(files.client_context())
         with pytest.raises((Hangup, ssl.SSLError)):
             await client.ask("api_versions", 0)
-    lines = [json.loads(line) for line in (files.folder / "data" / "audit.jsonl").read_text().splitlines()]
+    lines = audit_lines(files.folder / "data")
     [admitted] = [line for line in lines if line["kind"] == "authenticated"]
     assert (admitted["principal"], admitted["mechanism"], admitted["listener"]) == ("User:CN=duke", "SSL", "SSL")
     certificate = x509.load_pem_x509_certificate(
