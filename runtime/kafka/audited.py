@@ -12,6 +12,7 @@ from ..security.resources import ResourceType
 from .call import Call, ResponseChannel
 from .client_ids import shown_client_id
 from .lease import Handler
+from .request_names import api_title
 
 Done = Callable[[Any], None]
 """Called with None, or why a change was not made."""
@@ -31,11 +32,6 @@ def who(connection: ResponseChannel) -> Who:
 
 def asked(call: Call) -> Asked:
     return Asked(api_title(call.schema.name), call.version)
-
-
-def api_title(name: str) -> str:
-    """Kafka's name of an API, "DeleteGroups", from kio's, "delete_groups"."""
-    return "".join(map(str.capitalize, name.split("_")))
 
 
 def resource_text(resource_type: ResourceType, name: str) -> str:

@@ -12,7 +12,7 @@ from .codec.stepped_reading import ItemCount, TooManyItems
 from .codec.tags import is_refused_by_kio_only, skip_tagged_fields, without_unknown_tags
 from .codec.validation import describe_decode_error
 from .framing import BadRequest, NotServed, OverLimit
-from .request_names import schema_name, split_route_key
+from .request_names import api_title, schema_name, split_route_key
 
 
 def open_route(routes: Routes, route_key: int) -> Route:
@@ -28,7 +28,7 @@ def _describe_api(routes: Routes, key: int, version: int) -> str:
     name = kio("schema.index").api_key_map.get(key)
     if name is None:
         return f"API key {key}, which Kafka does not have, version {version}"
-    api = "".join(word.capitalize() for word in name.split("_"))
+    api = api_title(name)
     versions = routes.versions_of(key)
     if versions is not None:
         return f"{api} version {version}; the versions {versions[0]} to {versions[1]} are served"

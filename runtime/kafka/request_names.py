@@ -1,4 +1,4 @@
-"""The names of requests in log lines: their API and version."""
+"""The names of requests for people: their API and version."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ UNKNOWN = "unknown"
 """The name of a request of which too little was received."""
 
 _ROUTE_KEY = struct.Struct(">hh")  # API key, version
+
+
+def api_title(name: str) -> str:
+    """Kafka's name of an API, "DeleteGroups", from kio's, "delete_groups"."""
+    return "".join(map(str.capitalize, name.split("_")))
 
 
 def schema_name(schema: Schema) -> str:
