@@ -15,6 +15,7 @@ from .authorize import authorize
 from .call import Call
 from .checks import Check
 from .codec.codes import kafka_error
+from .refusals import as_refusal
 
 Member = TypeVar("Member", bound=IntEnum)
 
@@ -85,10 +86,5 @@ def error_fields(error: Exception | None, no_message: str | None = None) -> dict
     """
     if error is None:
         return {"error_code": kafka_error(ErrorCode.NONE), "error_message": no_message}
-    if isinstance(error, CoordinatorError):
-        return {"error_code": kafka_error(error.code), "error_message": str(error)}
-    if isinstance(error, OSError):
-        text = f"the ACLs cannot be written: {error.strerror}"
-        return {"error_code": kafka_error(ErrorCode.KAFKA_STORAGE_ERROR), "error_message": text}
-    text = f"the change has failed: {error!r}"
-    return {"error_code": kafka_error(ErrorCode.UNKNOWN_SERVER_ERROR), "error_message": text}
+    refused = as_refusal(error, "ACLs")
+    return {"error_code": kafka_error(refused.code), "error_message": str(refused)}

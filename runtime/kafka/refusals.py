@@ -1,13 +1,26 @@
-"""Reports the limits by which requests are refused, all or a part of them."""
+"""Refusals of requests, all or a part of them: for clients, and the limits by which they are refused for the log."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...actors.errors import CoordinatorError
+from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.steps import Steps, pieces
+from ..settings.dynamic import InvalidSetting
 from .call import Call
 from .request_names import schema_name
+
+
+def as_refusal(failure: Exception, what: str) -> CoordinatorError:
+    """What the client is told if a change fails. ``what``: what could not be written, in the plural, as "settings"."""
+    if isinstance(failure, CoordinatorError):
+        return failure
+    if isinstance(failure, InvalidSetting):
+        return CoordinatorError(ErrorCode.INVALID_REQUEST, str(failure))
+    if isinstance(failure, OSError):
+        code, text = ErrorCode.KAFKA_STORAGE_ERROR, f"the {what} cannot be written: {failure.strerror}"
+        return CoordinatorError(code, text)
+    return CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the change has failed: {failure!r}")
 
 
 def report_over_limit(call: Call, limit: str, reason: str = "") -> None:

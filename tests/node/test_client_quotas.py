@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
+import pytest
 from audit_helpers import audit_lines
 from authorizers import DenyingAuthorizer, Rule
 from client_quota_helpers import ANONYMOUS, CLIENT_ID, IP, USER, alter, alteration
@@ -12,6 +14,7 @@ from harness import Client, async_test, running_node
 from peers.wire import Plain
 
 from callboard.runtime.security.resources import Operation, ResourceType
+from callboard.runtime.security.store import SecurityStore
 
 EXACT, DEFAULT, ANY = 0, 1, 2
 
@@ -100,3 +103,16 @@ async def test_changes_of_quotas_are_audited(tmp_path: Path) -> None:
         ('ClientQuota:{"user": "a"}', None, {"request_percentage": 5.0}),
         ('ClientQuota:{"user": "a"}', {"request_percentage": 5.0}, {"request_percentage": 6.0}),
     ]
+
+
+@async_test
+async def test_disk_error_is_answered_and_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_store: SecurityStore, _draft: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        monkeypatch.setattr(SecurityStore, "write", fail)
+        refused = ("KAFKA_STORAGE_ERROR", "the quotas cannot be written: No space left on device")
+        assert await alter(client, alteration({USER: "a"}, request_percentage=1)) == [refused]
+        assert await describe(client) == {}

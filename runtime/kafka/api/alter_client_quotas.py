@@ -30,7 +30,7 @@ from ..call import Call
 from ..checks import ALTER_BROKER_CONFIGS
 from ..codec.codes import NO_THROTTLE, kafka_error
 from ..codec.step_writer import write_in_steps
-from .incremental_alter_configs import as_refusal
+from ..refusals import as_refusal
 
 Refusals = dict[int, CoordinatorError]
 """The refused entries, by their number."""
@@ -90,7 +90,7 @@ def finish(
 ) -> None:
     """Answer when the changes are durable, or could not be made."""
     if failure is not None:
-        refusals.update(dict.fromkeys(changes, as_refusal(failure)))
+        refusals.update(dict.fromkeys(changes, as_refusal(failure, "quotas")))
     call.encode_and_respond(lambda: encode(call, refusals, {} if failure else changes, before))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from ....actors.errors import CoordinatorError, ErrorCode
+from ....actors.errors import ErrorCode
 from ....actors.steps import Steps, distinct, pieces
 from ...common.logs import get_logger
 from ...common.shared_bytes import SharedBytes
@@ -31,6 +31,7 @@ from ..call import Call
 from ..checks import ALTER_SECURITY
 from ..codec.codes import NO_THROTTLE, kafka_error
 from ..codec.step_writer import write_in_steps
+from ..refusals import as_refusal
 from .incremental_alter_configs import NotAllowedHere, author, check_may_change
 
 SHOWN_MAX = 20
@@ -189,9 +190,8 @@ def _name(change: Change) -> str:
 
 
 def _as_refusal(failure: Exception) -> Refusal:
-    if isinstance(failure, CoordinatorError):
-        return Refusal(failure.code, str(failure))
-    return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"the users cannot be written: {failure}")
+    refusal = as_refusal(failure, "users")
+    return Refusal(refusal.code, str(refusal))
 
 
 def _log_changes(call: Call, outcomes: Outcomes) -> Steps[None]:

@@ -29,6 +29,7 @@ from ..checks import ACT_AS_BROKER, ALTER_BROKER_CONFIGS, ALTER_GROUP_CONFIGS, A
 from ..client_ids import shown_client_id
 from ..codec.codes import NO_THROTTLE, kafka_error
 from ..codec.step_writer import write_in_steps
+from ..refusals import as_refusal
 from .describe_configs import BROKER, BROKER_LOGGER, GROUP, TOPIC, check_access
 
 log = get_logger("callboard.runtime")
@@ -74,7 +75,7 @@ def alter(call: Call, changes: Changes, checks: Mapping[int, Check], response: s
     access = yield from check_access(call, checks)
 
     def done(number: int, failure: Exception | None) -> None:
-        outcomes[number] = None if failure is None else as_refusal(failure)
+        outcomes[number] = None if failure is None else as_refusal(failure, "settings")
         if len(outcomes) == len(resources):
             call.encode_and_respond(lambda: encode(call, outcomes, response))
 
@@ -91,17 +92,6 @@ def alter(call: Call, changes: Changes, checks: Mapping[int, Check], response: s
         except CoordinatorError as refusal:
             done(number, refusal.with_traceback(None))  # its frames refer to the outcomes: a cycle
         yield
-
-
-def as_refusal(failure: Exception) -> CoordinatorError:
-    if isinstance(failure, CoordinatorError):
-        return failure
-    if isinstance(failure, InvalidSetting):
-        return CoordinatorError(ErrorCode.INVALID_REQUEST, str(failure))
-    if isinstance(failure, OSError):
-        code, text = ErrorCode.KAFKA_STORAGE_ERROR, f"the settings cannot be written: {failure.strerror}"
-        return CoordinatorError(code, text)
-    return CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the change has failed: {failure!r}")
 
 
 def encode(call: Call, outcomes: Mapping[int, CoordinatorError | None], response: str) -> Steps[bytes | SharedBytes]:
