@@ -15,7 +15,7 @@ from ..common.errors import StartError
 from ..disk.group_commit import outcome_of
 from ..kafka.audited_topics import creation, deletion
 from ..kafka.services import Origin
-from ..security.audit import Change
+from ..security.audit import alteration
 from ..settings.dynamic import InvalidSetting
 from ..topics.store import NewTopic
 from .admin_requests import NamedTopics, no_such_topic, uses_topic
@@ -114,7 +114,7 @@ class NodeRequests:
             )
         admin.check_growable(topic, partitions)
         _raise_if_error(await outcome_of(partial(admin.grow, topic, partitions)))
-        change = Change("alter", f"Topic:{name}", {"partitions": count}, {"partitions": partitions})
+        change = alteration(f"Topic:{name}", {"partitions": count}, {"partitions": partitions})
         record_change(node, "grow_topic", change)
 
     async def delete_topic(self, name: str) -> None:
@@ -136,8 +136,8 @@ class NodeRequests:
             raise StartError(str(error)) from error
         except OSError as error:
             raise CoordinatorError(ErrorCode.KAFKA_STORAGE_ERROR, f"settings: {error.strerror}") from error
-        values = ({name: table.get(name) for name in sorted(settings)} for table in (before, node.configs.broker))
-        record_change(node, "set", Change("alter", f"Broker:{node.services.cluster.node_id}", *values))
+        values = ({name: table.get(name) for name in settings} for table in (before, node.configs.broker))
+        record_change(node, "set", alteration(f"Broker:{node.services.cluster.node_id}", *values))
 
 
 def _packed_has_topic(packed: bytes, topic: str) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...actors.errors import ErrorCode
 from ...actors.steps import Steps, pieces
-from ..security.audit import Asked, Audit, Change, Who
+from ..security.audit import Asked, Audit, Change, Who, alteration
 from ..security.resources import ResourceType
 from .call import Call, ResponseChannel
 from .client_ids import shown_client_id
@@ -64,17 +64,11 @@ def recorded(call: Call, done: Done, resource: str, read: Callable[[], Mapping[s
 
     def record_and_finish(failure: object) -> None:
         if failure is None:
-            record(call, _differences(resource, before, dict(read())))
+            change = alteration(resource, before, read())
+            record(call, [] if change is None else [change])
         done(failure)
 
     return record_and_finish
-
-
-def _differences(resource: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
-    names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
-    if not names:
-        return []
-    return [Change("alter", resource, *({name: table.get(name) for name in names} for table in (before, after)))]
 
 
 def unless_refused(handle: Handler, audit: Audit) -> Handler:

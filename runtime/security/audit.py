@@ -38,6 +38,14 @@ class Change(NamedTuple):
     after: Any = None
 
 
+def alteration(resource: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Change | None:
+    """The values by name that have changed; None if none have."""
+    names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    if not names:
+        return None
+    return Change("alter", resource, *({name: table.get(name) for name in names} for table in (before, after)))
+
+
 class Audit(Protocol):
     """Keeps the audit trail. All methods return at once and raise nothing."""
 

@@ -270,6 +270,7 @@ async def test_changes_by_the_program_are_recorded(tmp_path: Path) -> None:
         await coordinator.grow_topic("a", 3)
         await coordinator.delete_topic("a")
         await coordinator.set(group_max_size=5)
+        await coordinator.set(group_max_size=5)  # no change
         with pytest.raises(CoordinatorError):
             await coordinator.delete("g")
     none = {"offsets": {"t": {"0": 0}}}
