@@ -8,6 +8,7 @@ from typing import Any
 from ...actors.errors import ErrorCode
 from ...actors.steps import Steps, pieces
 from ..security.audit import Asked, Audit, Change, Who, alteration
+from ..security.document import EMPTY, Section
 from ..security.resources import ResourceType
 from .call import Call, ResponseChannel
 from .client_ids import shown_client_id
@@ -16,6 +17,13 @@ from .request_names import api_title
 
 Done = Callable[[Any], None]
 """Called with None, or why a change was not made."""
+
+
+class Sections:
+    """A section of the security store before and after the change of one request. Other changes may share its write."""
+
+    before: Section = EMPTY
+    after: Section = EMPTY
 
 
 def who(connection: ResponseChannel) -> Who:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 from audit_helpers import audit_lines
 from authorizers import DenyingAuthorizer, Rule
 from client_quota_helpers import ANONYMOUS, CLIENT_ID, IP, USER, alter, alteration
-from harness import Client, async_test, running_node
+from harness import DEADLINE_S, Client, async_test, running_node
 from peers.wire import Plain
 
 from callboard.runtime.security.resources import Operation, ResourceType
@@ -103,6 +105,40 @@ async def test_changes_of_quotas_are_audited(tmp_path: Path) -> None:
         ('ClientQuota:{"user": "a"}', None, {"request_percentage": 5.0}),
         ('ClientQuota:{"user": "a"}', {"request_percentage": 5.0}, {"request_percentage": 6.0}),
     ]
+
+
+@async_test
+async def test_each_change_is_audited_as_its_own_if_several_share_a_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_node(tmp_path, audit="file") as harness:
+        may_write, submitted = threading.Event(), 0
+        write, change = SecurityStore.write, SecurityStore.change
+
+        def write_later(store: SecurityStore, draft: Any) -> None:
+            may_write.wait(DEADLINE_S)
+            write(store, draft)
+
+        def note_and_change(store: SecurityStore, *arguments: Any) -> None:
+            nonlocal submitted
+            submitted += 1
+            change(store, *arguments)
+
+        monkeypatch.setattr(SecurityStore, "write", write_later)
+        monkeypatch.setattr(SecurityStore, "change", note_and_change)
+        altering = []
+        for number in (1, 2, 3):
+            client = await harness.connect()
+            entry = alteration({USER: "a"}, request_percentage=number)
+            altering.append(asyncio.create_task(alter(client, entry)))
+            while submitted < number:
+                await asyncio.sleep(0.001)
+        may_write.set()
+        assert await asyncio.gather(*altering) == 3 * [[("NONE", None)]]
+    lines = audit_lines(tmp_path)
+    values = [(line.get("before"), line["after"]) for line in lines]
+    rates = [{"request_percentage": float(number)} for number in (1, 2, 3)]
+    assert values == [(None, rates[0]), (rates[0], rates[1]), (rates[1], rates[2])]
 
 
 @async_test

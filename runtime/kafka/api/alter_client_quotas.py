@@ -13,7 +13,7 @@ from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.steps import Steps, counted, pieces
 from ...common.shared_bytes import SharedBytes
 from ...security.audit import Change
-from ...security.document import QUOTAS
+from ...security.document import QUOTAS, Section
 from ...security.quotas import (
     ENTITIES_MAX,
     ENTITY_TYPES,
@@ -24,7 +24,7 @@ from ...security.quotas import (
     entity_text,
     stored_text,
 )
-from ..audited import record_in_steps
+from ..audited import Sections, record_in_steps
 from ..authorize import authorize
 from ..call import Call
 from ..checks import ALTER_BROKER_CONFIGS
@@ -54,12 +54,15 @@ def handle(call: Call) -> Steps[None]:
             number += 1
         yield
     if call.request.validate_only or not changes:
-        call.encode_and_respond(lambda: encode(call, refusals, {}, {}))
+        call.encode_and_respond(lambda: encode(call, refusals, {}, Sections()))
         return
-    security = call.services.security
-    before = security.get(QUOTAS)
-    done = partial(finish, call, refusals, changes, before)
-    security.change(QUOTAS, lambda section: changed(section, changes.values()), done)
+    sections = Sections()
+
+    def change(section: Section) -> Section:
+        sections.before, sections.after = section, changed(section, changes.values())
+        return sections.after
+
+    call.services.security.change(QUOTAS, change, partial(finish, call, refusals, changes, sections))
 
 
 def named(entry: Any) -> Entity:
@@ -85,28 +88,25 @@ def check(entry: Any, occurrences: Mapping[str, int], accepted: int) -> tuple[En
     return entity, operations
 
 
-def finish(
-    call: Call, refusals: Refusals, changes: Changes, before: Mapping[str, Any], failure: Exception | None
-) -> None:
+def finish(call: Call, refusals: Refusals, changes: Changes, sections: Sections, failure: Exception | None) -> None:
     """Answer when the changes are durable, or could not be made."""
     if failure is not None:
         refusals.update(dict.fromkeys(changes, as_refusal(failure, "quotas")))
-    call.encode_and_respond(lambda: encode(call, refusals, {} if failure else changes, before))
+    call.encode_and_respond(lambda: encode(call, refusals, {} if failure else changes, sections))
 
 
-def encode(call: Call, refusals: Refusals, changes: Changes, before: Mapping[str, Any]) -> Steps[bytes | SharedBytes]:
+def encode(call: Call, refusals: Refusals, changes: Changes, sections: Sections) -> Steps[bytes | SharedBytes]:
     """``changes``: those that were made."""
-    yield from record_in_steps(call, differences(call, changes, before))
+    yield from record_in_steps(call, differences(changes, sections))
     response = call.make("AlterClientQuotasResponse", throttle_time=NO_THROTTLE, entries=results(call, refusals))
     return (yield from write_in_steps(response))
 
 
-def differences(call: Call, changes: Changes, before: Mapping[str, Any]) -> Iterator[Change | None]:
+def differences(changes: Changes, sections: Sections) -> Iterator[Change | None]:
     """Yield the changes for the audit trail."""
-    after = call.services.security.get(QUOTAS)
     for entity, _ in changes.values():
         text = stored_text(entity)
-        old, new = before.get(text), after.get(text)
+        old, new = sections.before.get(text), sections.after.get(text)
         yield None if old == new else Change("alter", f"ClientQuota:{text}", old, new)
 
 

@@ -23,9 +23,9 @@ from ...security.credentials import (
     Credential,
     credential_of,
 )
-from ...security.document import EMPTY, USERS, Section
+from ...security.document import USERS, Section
 from ...security.resources import ResourceType
-from ..audited import record_in_steps, resource_text
+from ..audited import Sections, record_in_steps, resource_text
 from ..authorize import allows_everything, authorize
 from ..call import Call
 from ..checks import ALTER_SECURITY
@@ -63,13 +63,6 @@ class Change(NamedTuple):
     mechanism: int
     credential: Credential | None
     refusal: Refusal | None
-
-
-class Sections:
-    """The section of users before and after a change, for the audit trail."""
-
-    before: Section = EMPTY
-    after: Section = EMPTY
 
 
 Outcomes = dict[str, Refusal | None]
