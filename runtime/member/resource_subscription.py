@@ -69,15 +69,17 @@ class ResourceSubscription(SubscribedResources):
     async def partitions_to_check(self, joined: Joined) -> set[TopicPartition]:
         """The partitions that may be unassigned, because a static member has joined without a rebalance (KIP-345).
 
-        All of the group if it is the leader (KIP-814). Else those of its own names, since numbers are the leader's.
+        Its resources may have changed. Or it had given back a shard, and its JoinGroup that said so was lost: the
+        leader has assigned the shard to nobody yet. All of the group if it is the leader (KIP-814), else its own.
         """
         if not self._is_static or self.last_assignment[1] >= 0:
             return set()
-        if not joined.skip_assignment:
-            is_leader = joined.leader == joined.member_id
-            return set() if is_leader else {(topic, 0) for topic in self._named_shards}
-        group, numbers = await self._look_up(joined)
-        topics = {**{topic: numbers.get(topic, 0) for topic in group.topics}, **named_topics(group.names)}
+        topics = self.resources.topics()
+        if joined.skip_assignment:
+            group, numbers = await self._look_up(joined)
+            topics = {**{topic: numbers.get(topic, 0) for topic in group.topics}, **named_topics(group.names)}
+        elif joined.leader == joined.member_id:
+            return set()
         return {(topic, number) for topic, count in topics.items() for number in range(count)}
 
     async def _look_up(self, joined: Joined) -> tuple[GroupSubscriptions, dict[str, int]]:

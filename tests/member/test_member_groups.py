@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from random import Random
 from typing import Any
 
@@ -339,6 +340,23 @@ async def test_static_member_that_returns_with_a_new_name_gets_it() -> None:
             generation = static.generation
             await asyncio.sleep(60)
             assert static.generation == leader.generation == generation
+
+
+@in_virtual_time
+async def test_static_member_that_returns_sees_that_a_shard_it_gave_back_has_no_owner() -> None:
+    """The coordinator restarts before anybody else has heard of the rebalance in which the shard gets another owner."""
+    jobs = {"jobs": 4}
+    async with local_coordinator() as connector, make_member(connector, resources=jobs) as leader:
+        await next_assignment_of(leader, 4)
+        async with AsyncExitStack() as others:
+            async with make_member(connector, instance_id="one", resources=jobs) as static:
+                await wait_until(lambda: len(leader.shards) == len(static.shards) == 2)
+                other = await others.enter_async_context(make_member(connector, resources=jobs))
+                await wait_until(lambda: len(static.shards) == 1)
+                assert len(leader.shards) == 2 and not other.shards
+            await restart_node(connector)
+            static = await others.enter_async_context(make_member(connector, instance_id="one", resources=jobs))
+            await wait_until(lambda: owned_partitions(leader, static, other) == ALL[:4])
 
 
 @in_virtual_time

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
+from callboard.actors.messages import Joined
 from callboard.runtime.member.membership import Membership
 from callboard.runtime.member.owned_shards import OwnedShards
 from callboard.runtime.member.resource_subscription import ResourceSubscription
@@ -22,6 +23,7 @@ from callboard.runtime.member.shards import TopicPartition
 from .mutations import unknown_numbers_are_dropped
 from .mutations_log import Plant
 
+JOBS = {"jobs"}  # the resource of the test, whose shards have numbers
 TESTS = Path(__file__).resolve().parents[1]
 
 
@@ -53,6 +55,17 @@ def returning_static_members_check_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ResourceSubscription, "partitions_to_check", none)
 
 
+def returning_static_members_check_only_names(patch: pytest.MonkeyPatch) -> None:
+    """A static member that restarts does not look whether shards without names have owners."""
+    partitions_to_check = ResourceSubscription.partitions_to_check
+
+    async def with_names(self: ResourceSubscription, joined: Joined) -> set[TopicPartition]:
+        partitions = await partitions_to_check(self, joined)
+        return {partition for partition in partitions if joined.skip_assignment or partition[0] not in JOBS}
+
+    patch.setattr(ResourceSubscription, "partitions_to_check", with_names)
+
+
 def leaving_members_wait_for_no_lost_shard(patch: pytest.MonkeyPatch) -> None:
     """A member leaves although work on a shard that it has lost has not ended."""
 
@@ -82,6 +95,11 @@ REGRESSIONS = {
         "growing_resource",
         returning_static_members_check_nothing,
         "member/test_member_groups.test_static_member_that_returns_with_a_new_name_gets_it",
+    ),
+    "a static member restarts, its JoinGroup that gave back a shard is lost, and nobody gets it": Regression(
+        "growing_resource",
+        returning_static_members_check_only_names,
+        "member/test_member_groups.test_static_member_that_returns_sees_that_a_shard_it_gave_back_has_no_owner",
     ),
 }
 
