@@ -69,8 +69,8 @@ PACKAGES: dict[str, Package] = {
     "runtime/client": Package(
         ("runtime/client",),
         (
-            *("actors", "actors/callboard_error.py", "runtime/kafka/codec", "runtime/security", "runtime/settings"),
-            "runtime/tls",
+            *("actors", "actors/callboard_error.py", "actors/text.py", "runtime/kafka/codec", "runtime/security"),
+            *("runtime/settings", "runtime/tls"),
         ),
     ),
     "runtime/loading": Package(

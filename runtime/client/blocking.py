@@ -11,7 +11,7 @@ from ..settings.address import Address
 from .errors import ClientError
 from .exchange import Exchange, UnsupportedApi
 from .frame_socket import FrameSocket
-from .login_session import LoginSession
+from .login_session import CredentialsUnavailable, LoginSession
 from .security import NO_SECURITY, ClientSecurity, describe_connection_error
 from .versions import API_VERSIONS
 
@@ -68,7 +68,11 @@ class BlockingConnection:
     def _log_in(self, session: LoginSession) -> None:
         from .login import LoginFailed
 
-        steps = session.log_in()
+        try:
+            login = session.credentials.login()
+        except CredentialsUnavailable as error:
+            raise ClientError(f"cannot authenticate to {self.address}: {error}") from None
+        steps = session.log_in(login)
         try:
             name, values = next(steps)
             while True:
@@ -76,7 +80,7 @@ class BlockingConnection:
         except StopIteration:
             return
         except LoginFailed as error:
-            raise ClientError(f"{self.address} does not let user '{session.login.user}' in: {error}") from None
+            raise ClientError(f"{self.address} does not let {login.subject} in: {error}") from None
 
     def version_of(self, name: str) -> int:
         """The version in which ``ask`` sends a request. Raises ClientError if there is none."""

@@ -10,8 +10,9 @@ from typing import Any, cast
 from ...actors.callboard_error import CallboardError
 from ..kafka.codec.frames import BadResponse
 from ..settings.address import Address
+from ..settings.client_settings import Login
 from .exchange import Exchange, UnsupportedApi
-from .login_session import LoginSession
+from .login_session import Credentials, CredentialsUnavailable, LoginSession
 from .security import NO_SECURITY, ClientSecurity, describe_connection_error
 from .versions import API_VERSIONS
 
@@ -24,7 +25,7 @@ class ChannelLost(CallboardError, ConnectionError):
 
 
 class LoginRefused(ChannelLost):
-    """The server has refused the user or the password."""
+    """The server has refused the user, the password or the token, or there is no token."""
 
 
 class Connection(asyncio.Protocol):
@@ -91,7 +92,8 @@ class Connection(asyncio.Protocol):
     async def _run_login(self, session: LoginSession) -> None:
         from .login import LoginFailed
 
-        steps = session.log_in()
+        login = await self._read_login(session.credentials)
+        steps = session.log_in(login)
         try:
             name, values = next(steps)
             while True:
@@ -100,7 +102,15 @@ class Connection(asyncio.Protocol):
             return
         except LoginFailed as error:
             self.close()
-            raise LoginRefused(f"{self.address} does not let user '{session.login.user}' in: {error}") from None
+            raise LoginRefused(f"{self.address} does not let {login.subject} in: {error}") from None
+
+    async def _read_login(self, credentials: Credentials) -> Login:
+        """Raises LoginRefused."""
+        try:
+            return await asyncio.to_thread(credentials.login) if credentials.blocks else credentials.login()
+        except CredentialsUnavailable as error:
+            self.close()
+            raise LoginRefused(f"cannot authenticate to {self.address}: {error}") from None
 
     def close(self) -> None:
         self._fail_pending("closed the connection")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import hmac
 import secrets
 from base64 import b64decode, b64encode
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any, NamedTuple
 
 from ..security.credentials import CLIENT_KEY, ITERATIONS_MIN, SCRAM_BY_NAME, SERVER_KEY, ScramMechanism
+from ..security.oauthbearer import AFTER_REFUSAL
 from ..security.sasl_names import encode_name
-from ..settings.client_settings import Login
+from ..settings.client_settings import OAUTHBEARER, Login
 
 ITERATIONS_MAX = 1_000_000
 """A client refuses a higher number, because the server could keep it busy."""
@@ -39,11 +41,7 @@ def log_in(login: Login) -> LoginSteps:
     response = yield "sasl_handshake", {"mechanism": login.mechanism}
     if response.error_code:
         raise LoginFailed(f"it does not accept {login.mechanism}: expected one of {', '.join(response.mechanisms)}")
-    mechanism = SCRAM_BY_NAME.get(login.mechanism)
-    if mechanism is None:
-        answer = yield from _exchange(f"\0{login.user}\0{login.password}".encode())
-    else:
-        answer = yield from _log_in_by_scram(mechanism, login)
+    answer = yield from MECHANISMS[login.mechanism](login)
     return answer.lifetime_s or NEVER_S
 
 
@@ -54,7 +52,10 @@ class Answer(NamedTuple):
     lifetime_s: float
 
 
-def _exchange(token: bytes) -> Generator[Request, Any, Answer]:
+Exchange = Generator[Request, Any, Answer]
+
+
+def _exchange(token: bytes) -> Exchange:
     response = yield "sasl_authenticate", {"auth_bytes": token}
     if response.error_code:
         raise LoginFailed(response.error_message or "it refuses the client")
@@ -62,7 +63,21 @@ def _exchange(token: bytes) -> Generator[Request, Any, Answer]:
     return Answer(bytes(response.auth_bytes), lifetime.total_seconds())
 
 
-def _log_in_by_scram(mechanism: ScramMechanism, login: Login) -> Generator[Request, Any, Answer]:
+def _log_in_by_plain(login: Login) -> Exchange:
+    """RFC 4616."""
+    return _exchange(f"\0{login.user}\0{login.password}".encode())
+
+
+def _log_in_by_token(login: Login) -> Exchange:
+    """RFC 7628. A server tells why it refuses a token, and fails when the client has confirmed that."""
+    answer = yield from _exchange(f"n,,\1auth=Bearer {login.password}\1\1".encode())
+    if answer.token:
+        yield from _exchange(AFTER_REFUSAL)
+        raise LoginFailed(answer.token.decode("utf-8", "replace"))
+    return answer
+
+
+def _log_in_by_scram(mechanism: ScramMechanism, login: Login) -> Exchange:
     """RFC 5802, without channel binding."""
     user = encode_name(login.user)
     bare = f"n={user},r={secrets.token_urlsafe(24)}"
@@ -94,3 +109,10 @@ def _parse_challenge(challenge: str, own_nonce: str) -> tuple[str, bytes, int]:
         return nonce, b64decode(fields.get("s", ""), validate=True), int(iterations)
     except ValueError:
         raise LoginFailed("it has answered SCRAM with an invalid salt") from None
+
+
+MECHANISMS: Mapping[str, Callable[[Login], Exchange]] = {
+    "PLAIN": _log_in_by_plain,
+    OAUTHBEARER: _log_in_by_token,
+    **{name: partial(_log_in_by_scram, mechanism) for name, mechanism in SCRAM_BY_NAME.items()},
+}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from random import SystemRandom
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from random import Random
@@ -22,14 +22,48 @@ INTERVAL_S: Final = 1.0
 _RANDOM: Final = SystemRandom()
 
 
+class CredentialsUnavailable(Exception):
+    """There is nothing to authenticate with. The text says why."""
+
+
+class Credentials(Protocol):
+    """Of one client, for all its connections. ``blocks``: whether ``login`` reads files, or uses the network."""
+
+    @property
+    def blocks(self) -> bool: ...
+
+    def login(self) -> Login:
+        """As whom to authenticate now. Raises CredentialsUnavailable."""
+
+    def refused(self) -> None:
+        """A server has refused the last ones."""
+
+
+class Password:
+    """``Credentials`` that never change."""
+
+    blocks = False
+
+    def __init__(self, login: Login) -> None:
+        self._login = login
+
+    def login(self) -> Login:
+        return self._login
+
+    def refused(self) -> None:
+        pass
+
+
 class LoginSession:
     """The authentication of one connection, which is due at the beginning, and again before its session ends.
 
     The server closes the connection at the first request after the end of the session.
     """
 
-    def __init__(self, login: Login, clock_s: Callable[[], float] = time.monotonic, random: Random = _RANDOM) -> None:
-        self.login = login
+    def __init__(
+        self, credentials: Credentials, clock_s: Callable[[], float] = time.monotonic, random: Random = _RANDOM
+    ) -> None:
+        self.credentials = credentials
         self._clock_s = clock_s
         self._random = random
         self._due_s = 0.0
@@ -39,11 +73,15 @@ class LoginSession:
         """Whether the connection must authenticate before its next request."""
         return self._clock_s() >= self._due_s
 
-    def log_in(self) -> LoginSteps:
+    def log_in(self, login: Login) -> LoginSteps:
         """The steps of ``login.log_in``. The session begins with the last one. Raises LoginFailed."""
-        from .login import log_in  # connections without SASL do without the mechanisms
+        from .login import LoginFailed, log_in  # connections without SASL do without the mechanisms
 
-        lifetime_s = yield from log_in(self.login)
+        try:
+            lifetime_s = yield from log_in(login)
+        except LoginFailed:
+            self.credentials.refused()
+            raise
         part = self._random.uniform(EARLIEST, LATEST)
         self._due_s = self._clock_s() + max(part * lifetime_s, INTERVAL_S)
         return lifetime_s

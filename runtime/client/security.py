@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ...actors.callboard_error import CallboardError
-from ..settings.client_settings import ClientSettings, load_client_settings, parse_client_settings
+from ..settings.client_settings import ClientSettings, TokenSource, load_client_settings, parse_client_settings
 from ..tls.file_stamps import FileStamp, stamps_of
-from .login_session import LoginSession
+from .login_session import Credentials, LoginSession, Password
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -28,13 +28,23 @@ COMMAND_CONFIG: Final = "CALLBOARD_COMMAND_CONFIG"
 log = logging.getLogger("callboard.runtime")
 
 
+def _make_credentials(settings: ClientSettings) -> Credentials | None:
+    """None without SASL."""
+    given = settings.credentials
+    if not isinstance(given, TokenSource):
+        return given if given is None else Password(given)
+    from .tokens import Tokens  # with the client of HTTP
+
+    return Tokens(given)
+
+
 class ClientSecurity:
     """The security of all connections that one command, connector or node opens."""
 
     def __init__(self, settings: ClientSettings | None = None) -> None:
         """Reads keys and certificates. Raises StartError if they cannot be used."""
         self.settings = settings or ClientSettings()
-        self._login = self.settings.login
+        self._credentials = _make_credentials(self.settings)
         self._tls = _parse_tls(self.settings) if self.settings.has_tls else None
         self._context: SSLContext | None = None
         self._stamps: tuple[FileStamp, ...] = ()
@@ -60,7 +70,7 @@ class ClientSecurity:
 
     def new_session(self) -> LoginSession | None:
         """The authentication of a new connection; None without SASL."""
-        return None if self._login is None else LoginSession(self._login)
+        return None if self._credentials is None else LoginSession(self._credentials)
 
     def _make_context(self, tls: TlsSettings) -> SSLContext:
         from ..tls.contexts import make_client_context

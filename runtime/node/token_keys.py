@@ -12,6 +12,7 @@ from ..security.oauthbearer import TokenValidator
 from ..security.token_settings import TokenSettings
 from ..settings.listener_settings import number_of, value_of
 from ..settings.rows import list_items
+from ..settings.urls import check_url
 
 if TYPE_CHECKING:
     from ..security.signed_tokens import SignedTokens
@@ -98,7 +99,6 @@ def _signed(listener: Listener, url: str, environment: Environment) -> tuple[Tok
         import jwt  # noqa: F401
     except ImportError:
         raise StartError("OAUTHBEARER needs the package PyJWT: pip install 'callboard[oauth]'") from None
-    from ..security.jwks import check_url
     from ..security.signed_tokens import SignedTokens
 
     try:

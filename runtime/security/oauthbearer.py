@@ -15,7 +15,10 @@ from .sasl_names import SASL_NAME, decode_name
 
 _PAIRS = r"(?:[A-Za-z]+=[\x21-\x7e \t\r\n]+\x01)*"
 CLIENT_FIRST: Final = re.compile(rf"n,(?:a=(?P<authzid>{SASL_NAME}))?,\x01(?P<pairs>{_PAIRS})\x01")
-AUTHORIZATION: Final = re.compile(r"(?P<scheme>\w+) +(?P<token>[-_~+/.a-zA-Z0-9]+=*)")
+_BEARER = r"[-_~+/.a-zA-Z0-9]+=*"
+TOKEN: Final = re.compile(_BEARER)
+"""RFC 6750."""
+AUTHORIZATION: Final = re.compile(rf"(?P<scheme>\w+) +(?P<token>{_BEARER})")
 AFTER_REFUSAL: Final = b"\x01"
 """What a client sends when its token was refused."""
 OAUTHBEARER_BYTES_MAX: Final = 32_768

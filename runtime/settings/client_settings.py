@@ -21,11 +21,16 @@ from .listener_settings import (
     SASL_PASSWORD,
     SASL_USERNAME,
     TLS_WORDS,
+    TOKEN_CLIENT_ID,
+    TOKEN_CLIENT_SECRET,
+    TOKEN_ENDPOINT,
+    TOKEN_SCOPE,
     ListenerSetting,
     ListenerValues,
     value_of,
 )
 from .listeners import PLAINTEXT, PROTOCOLS, SASL_PROTOCOLS, TLS_PROTOCOLS
+from .urls import check_url
 
 PROTOCOL: Final = ListenerSetting(
     "security_protocol", PLAINTEXT, "The protocol of the servers' listener.", tuple(map(str.lower, PROTOCOLS))
@@ -36,12 +41,16 @@ ONLY_OF_LISTENERS: Final = frozenset(
 JAAS_CONFIG: Final = ListenerSetting(
     "sasl_jaas_config", "", "User and password as for Java's clients: ...LoginModule required ...", is_secret=True
 )
-JAAS_OPTION: Final = re.compile(r'(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
+JAAS_OPTION: Final = re.compile(r'(username|password|clientId|clientSecret|scope)\s*=\s*"((?:[^"\\]|\\.)*)"')
+ONLY_OF_JAVA: Final = frozenset({"sasl_login_callback_handler_class"})
+"""Names classes. Other clients have no use for them."""
+OAUTHBEARER: Final = "OAUTHBEARER"
 CLIENT_SETTINGS: Final = {
     setting.name: setting
     for setting in (
         PROTOCOL,
         *(BY_NAME[name] for name in (SASL_MECHANISM, SASL_USERNAME, SASL_PASSWORD)),
+        *(BY_NAME[name] for name in (TOKEN_ENDPOINT, TOKEN_CLIENT_ID, TOKEN_CLIENT_SECRET, TOKEN_SCOPE)),
         JAAS_CONFIG,
         *(row for row in BY_NAME.values() if row.name.startswith(TLS_WORDS) and row.name not in ONLY_OF_LISTENERS),
     )
@@ -51,7 +60,7 @@ WORDS: Final = ("security_", *OWN_WORDS)
 
 
 class Login(NamedTuple):
-    """As whom a client authenticates by SASL."""
+    """As whom a client authenticates by SASL. ``password``: with OAUTHBEARER the token, which names the user."""
 
     mechanism: str
     user: str
@@ -59,6 +68,30 @@ class Login(NamedTuple):
 
     def __repr__(self) -> str:
         return f"Login({self.mechanism}, {self.user!r})"  # no secrets in log lines
+
+    @property
+    def subject(self) -> str:
+        """For errors."""
+        return "the owner of the token" if self.mechanism == OAUTHBEARER else f"user '{self.user}'"
+
+
+class TokenSource(NamedTuple):
+    """Where a client has its tokens from, for OAUTHBEARER. ``url``: a file, or an endpoint with ``https``.
+
+    ``client_id``, ``client_secret``, ``scope``: for an endpoint. ``scope``: "" for its default.
+    """
+
+    url: str
+    client_id: str = ""
+    client_secret: str = ""
+    scope: str = ""
+
+    def __repr__(self) -> str:
+        return f"TokenSource({self.url!r}, {self.client_id!r})"  # no secrets in log lines
+
+    @property
+    def is_file(self) -> bool:
+        return self.url.startswith("file:")
 
 
 class ClientSettings(NamedTuple):
@@ -72,21 +105,46 @@ class ClientSettings(NamedTuple):
         return self.protocol in TLS_PROTOCOLS
 
     @property
-    def login(self) -> Login | None:
-        """None without SASL. Raises StartError if the user or the password is missing."""
+    def credentials(self) -> Login | TokenSource | None:
+        """None without SASL. Raises StartError if one of them is missing."""
         if self.protocol not in SASL_PROTOCOLS:
             return None
-        values = self.values
-        jaas = dict(JAAS_OPTION.findall(values.get(JAAS_CONFIG.name, "")))
-        user = values.get(SASL_USERNAME) or _unescaped(jaas.get("username", ""))
-        password = values.get(SASL_PASSWORD) or _unescaped(jaas.get("password", ""))
+        mechanism = value_of(self.values, SASL_MECHANISM).upper()
+        if mechanism == OAUTHBEARER:
+            return self._token_source()
+        user, password = self._with_jaas(SASL_USERNAME, "username"), self._with_jaas(SASL_PASSWORD, "password")
         if not user or not password:
-            missing = BY_NAME[SASL_PASSWORD] if user else BY_NAME[SASL_USERNAME]
-            raise StartError(
-                f"the protocol {self.protocol} needs a user and a password: expected {missing.name.replace('_', '.')} "
-                f"in the settings, or the environment variable {missing.variable}"
-            )
-        return Login(value_of(values, SASL_MECHANISM).upper(), user, password)
+            raise self._missing(SASL_PASSWORD if user else SASL_USERNAME, "a user and a password")
+        return Login(mechanism, user, password)
+
+    def _token_source(self) -> TokenSource:
+        source = TokenSource(
+            self.values.get(TOKEN_ENDPOINT, ""),
+            self._with_jaas(TOKEN_CLIENT_ID, "clientId"),
+            self._with_jaas(TOKEN_CLIENT_SECRET, "clientSecret"),
+            self._with_jaas(TOKEN_SCOPE, "scope"),
+        )
+        if not source.url:
+            raise self._missing(TOKEN_ENDPOINT, "tokens")
+        try:
+            check_url(source.url)
+        except ValueError as error:
+            raise StartError(f"bad value '{source.url}' for setting '{TOKEN_ENDPOINT}': {error}") from None
+        if not source.is_file and not (source.client_id and source.client_secret):
+            missing = TOKEN_CLIENT_SECRET if source.client_id else TOKEN_CLIENT_ID
+            raise self._missing(missing, "the id and the secret of the client")
+        return source
+
+    def _with_jaas(self, name: str, option: str) -> str:
+        """The value of a setting, or else of an option of ``sasl.jaas.config``."""
+        options = dict(JAAS_OPTION.findall(self.values.get(JAAS_CONFIG.name, "")))
+        return self.values.get(name) or _unescaped(options.get(option, ""))
+
+    def _missing(self, name: str, what: str) -> StartError:
+        return StartError(
+            f"the protocol {self.protocol} needs {what}: expected {name.replace('_', '.')} in the settings, or the"
+            f" environment variable {BY_NAME[name].variable}"
+        )
 
     @property
     def checks_host(self) -> bool:
@@ -156,7 +214,7 @@ def _checked(place: str, name: str, value: object) -> dict[str, str]:
     setting = CLIENT_SETTINGS.get(own_name)
     if setting is not None:
         return {own_name: setting.checked(value, name)}
-    if own_name.startswith(WORDS):
+    if own_name.startswith(WORDS) and own_name not in ONLY_OF_JAVA:
         known = [each.replace("_", ".") for each in CLIENT_SETTINGS]
         raise StartError(f"unknown setting '{name}' {place}:{did_you_mean(name, known)} known are {', '.join(known)}")
     return {}

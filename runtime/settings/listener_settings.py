@@ -68,6 +68,10 @@ ENDPOINT_CHECK: Final = "ssl_endpoint_identification_algorithm"
 SASL_MECHANISM: Final = "sasl_mechanism"
 SASL_USERNAME: Final = "sasl_username"
 SASL_PASSWORD: Final = "sasl_password"
+TOKEN_ENDPOINT: Final = "sasl_oauthbearer_token_endpoint_url"
+TOKEN_CLIENT_ID: Final = "sasl_oauthbearer_client_credentials_client_id"
+TOKEN_CLIENT_SECRET: Final = "sasl_oauthbearer_client_credentials_client_secret"
+TOKEN_SCOPE: Final = "sasl_oauthbearer_scope"
 
 LISTENER_SETTINGS: Final = (
     ListenerSetting(
@@ -156,10 +160,19 @@ LISTENER_SETTINGS: Final = (
         SASL_MECHANISM,
         "scram-sha-512",
         "The mechanism by which a client, and so a node that connects to another one, authenticates.",
-        ("plain", "scram-sha-256", "scram-sha-512"),
+        ("plain", "scram-sha-256", "scram-sha-512", "oauthbearer"),
     ),
     ListenerSetting(SASL_USERNAME, "", "The user name of a client, or of a node that connects to another one."),
     ListenerSetting(SASL_PASSWORD, "", "The password of that user.", is_secret=True),
+    ListenerSetting(
+        TOKEN_ENDPOINT,
+        "",
+        "Where the tokens of a client, or of a node that connects to another one, are: file:///PATH, which is read for"
+        " each login, or https://HOST/PATH, which is asked for them with client credentials.",
+    ),
+    ListenerSetting(TOKEN_CLIENT_ID, "", "The id of the client, for an endpoint with https."),
+    ListenerSetting(TOKEN_CLIENT_SECRET, "", "The secret of the client, for an endpoint with https.", is_secret=True),
+    ListenerSetting(TOKEN_SCOPE, "", "The scope that tokens are asked for; that of the endpoint if empty."),
     ListenerSetting(
         "sasl_oauthbearer_jwks_endpoint_url",
         "",

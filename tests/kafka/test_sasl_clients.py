@@ -21,7 +21,7 @@ from callboard.runtime.client.blocking import BlockingConnection
 from callboard.runtime.client.connection import Connection, LoginRefused, connect_to
 from callboard.runtime.client.errors import ClientError
 from callboard.runtime.client.login import LoginFailed, Request, log_in
-from callboard.runtime.client.login_session import LoginSession
+from callboard.runtime.client.login_session import LoginSession, Password
 from callboard.runtime.client.security import ClientSecurity, load_security
 from callboard.runtime.client.versions import APIS, VersionRange
 from callboard.runtime.common.errors import StartError
@@ -126,12 +126,12 @@ def test_incomplete_settings_are_refused(settings: dict[str, str], text: str) ->
 
 def test_password_of_the_environment_and_of_java() -> None:
     settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.username": "alice"}
-    login = load_security(settings, {"CALLBOARD_SASL_PASSWORD": "hunter2"}).settings.login
+    login = load_security(settings, {"CALLBOARD_SASL_PASSWORD": "hunter2"}).settings.credentials
     assert login == Login("SCRAM-SHA-512", "alice", "hunter2")
     assert "hunter2" not in repr(login) + repr(load_security(settings, {"CALLBOARD_SASL_PASSWORD": "hunter2"}).settings)
     jaas = r'x.PlainLoginModule required username="al\"ice" password="a\\b = ;";'
     settings = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas}
-    assert load_security(settings, {}).settings.login == Login("PLAIN", 'al"ice', "a\\b = ;")
+    assert load_security(settings, {}).settings.credentials == Login("PLAIN", 'al"ice', "a\\b = ;")
 
 
 # Again (KIP-368) -----------------------------------------------------------------------------------------------------
@@ -208,9 +208,9 @@ async def test_connection_of_a_command_authenticates_again(tmp_path: Path) -> No
 
 def play_session(lifetime_ms: int) -> LoginSession:
     """A session of a PLAIN user that begins at 100 s, after its exchange."""
-    session = LoginSession(Login("PLAIN", USER, PASSWORD), lambda: 100.0, Random(1))
+    session = LoginSession(Password(Login("PLAIN", USER, PASSWORD)), lambda: 100.0, Random(1))
     assert session.is_due
-    steps = session.log_in()
+    steps = session.log_in(session.credentials.login())
     next(steps)
     steps.send(SimpleNamespace(error_code=0, mechanisms=("PLAIN",)))
     lifetime = timedelta(milliseconds=lifetime_ms)

@@ -18,10 +18,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from callboard.runtime.security.oauthbearer import TokenRefused, ValidToken
 from callboard.runtime.security.token_settings import TokenSettings
 from callboard.runtime.security.unsigned_tokens import UnsignedTokens
+from callboard.runtime.settings.urls import check_url
 
 jwt = pytest.importorskip("jwt")
 
-from callboard.runtime.security.jwks import JwksUnavailable, check_url, read_keys  # noqa: E402
+from callboard.runtime.security.jwks import JwksUnavailable, read_keys  # noqa: E402
 from callboard.runtime.security.signed_tokens import SignedTokens, parse_jwks  # noqa: E402
 
 NOW_S = 2_000_000_000
@@ -195,7 +196,7 @@ def test_keys_are_not_read_from_there(url: str) -> None:
 
 
 def test_keys_of_a_file(tmp_path: Path, document: Any) -> None:
-    path = tmp_path / "keys.json"
+    path = tmp_path / "the keys.json"
     check_url(path.as_uri())
     for text in (None, "", "{", "{}"):
         if text is not None:

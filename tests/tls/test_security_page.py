@@ -131,7 +131,7 @@ def test_users_and_acls_are_added_as_the_page_says(folder: Path, monkeypatch: py
         assert "CLUSTER_AUTHORIZATION_FAILED" in run("acls", "list", folder=folder).stderr
 
 
-def test_token_of_the_page_is_accepted(folder: Path) -> None:
+def test_token_of_the_page_is_accepted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("jwt")
     tokens, client = blocks(OAUTH, "python")
     make, serve = blocks(OAUTH, "sh")[0].splitlines()
@@ -143,6 +143,11 @@ def test_token_of_the_page_is_accepted(folder: Path) -> None:
         (folder / "client.py").write_text(client.replace("localhost:9095", server.ready))
         done = subprocess.run([sys.executable, "client.py"], cwd=folder, capture_output=True, text=True, check=False)
         assert done.stdout == "['orders']\n", done.stderr
+        properties = blocks(OAUTH, "properties")[0].replace("/run/secrets", str(folder))
+        (folder / "token.properties").write_text(properties.replace("/token\n", "/token.txt\n"))
+        monkeypatch.setenv("CALLBOARD_COMMAND_CONFIG", "token.properties")
+        listed = run("topics", "list", "-b", server.ready.replace("127.0.0.1", "localhost"), folder=folder)
+        assert "orders" in listed.stdout, listed.stderr
 
 
 def test_table_has_each_security_setting_with_its_default() -> None:
