@@ -10,8 +10,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from callboard.runtime.client.connection import Connection, connect_to
-from callboard.runtime.client.security import ClientSecurity
 from callboard.runtime.cluster.engines import open_store
 from callboard.runtime.cluster.operator import Operator
 from callboard.runtime.cluster.patient_store import PatientStore
@@ -19,7 +17,6 @@ from callboard.runtime.cluster.register import Register
 from callboard.runtime.cluster.session_environment import SessionEnvironment
 from callboard.runtime.embed.coordinator import Coordinator
 from callboard.runtime.security.audit_file import FILE_NAME
-from callboard.runtime.settings.address import Address
 
 TTL_MS = 500
 COUNTS: Any = {"offsets_topic_num_partitions": 3, "transaction_state_log_num_partitions": 3}
@@ -74,9 +71,9 @@ class SecuredNodes:
         """All nodes know that each of them owns its part, and each serves it."""
         await until_true(lambda: all(is_balanced(node, len(self.running)) for node in self.running.values()))
 
-    async def connect(self, name: str, security: ClientSecurity) -> Connection:
+    def address(self, name: str) -> tuple[str, int]:
         host, _, port = self.running[name].bootstrap.rpartition(":")
-        return await connect_to(Address(host, int(port)), "test", security)
+        return host, int(port)
 
     def audited(self, name: str, kind: str) -> Iterator[dict[str, Any]]:
         """The lines of one kind in the audit trail of a node."""
