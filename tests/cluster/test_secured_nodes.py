@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -13,7 +14,7 @@ from tls_helpers import Authority, TlsFolder
 
 from callboard.runtime.settings.authorization import STANDARD_AUTHORIZER
 
-from .secured_nodes import SecuredNodes, secured_nodes
+from .secured_nodes import DEADLINE_S, SecuredNodes, secured_nodes
 
 NAMES = ("a", "b", "c")
 GROUPS = tuple(f"group-{number}" for number in range(3))
@@ -52,21 +53,29 @@ class Certificates:
 
 async def commit_in_transactions(nodes: SecuredNodes, certificates: Certificates, offset: int) -> None:
     """The coordinators of the transactions are on all nodes, and so are those of the groups."""
-    bootstrap = [node.bootstrap for node in nodes.running.values()]
     for transactional_id in IDS:
-        producer = AIOKafkaProducer(
-            bootstrap_servers=bootstrap,
-            transactional_id=transactional_id,
-            retry_backoff_ms=20,
-            security_protocol="SSL",
-            ssl_context=certificates.tls.client_context("ops"),
-        )
-        async with AsyncExitStack() as stack:
-            await producer.start()
-            stack.push_async_callback(producer.stop)
-            for number, group in enumerate(GROUPS):
-                async with producer.transaction():
-                    await producer.send_offsets_to_transaction({TopicPartition("t", number): offset}, group)
+        committing = asyncio.create_task(commit_by(transactional_id, nodes, certificates, offset))
+        await asyncio.wait({committing}, timeout=DEADLINE_S)
+        while not committing.done():  # first the transaction waits to be aborted, then the producer to be closed
+            committing.cancel()
+            await asyncio.sleep(0.1)
+        await committing
+
+
+async def commit_by(transactional_id: str, nodes: SecuredNodes, certificates: Certificates, offset: int) -> None:
+    producer = AIOKafkaProducer(
+        bootstrap_servers=[node.bootstrap for node in nodes.running.values()],
+        transactional_id=transactional_id,
+        retry_backoff_ms=20,
+        security_protocol="SSL",
+        ssl_context=certificates.tls.client_context("ops"),
+    )
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(producer.stop)
+        await producer.start()
+        for number, group in enumerate(GROUPS):
+            async with producer.transaction():
+                await producer.send_offsets_to_transaction({TopicPartition("t", number): offset}, group)
 
 
 def node_serials(nodes: SecuredNodes) -> set[str]:
