@@ -18,6 +18,9 @@ from typing import Literal
 FILE_MODE = 0o600
 """Default permissions of new files. Only the owner may read them, because they hold data of clients."""
 
+PRIVATE = 1 << 30
+"""A flag for ``Disk.open``: only the owner may read a file that it creates, whatever the mode of new files."""
+
 Kind = Literal["file", "folder", "broken link", "nothing"]
 """The type of the file at a path."""
 
@@ -63,7 +66,7 @@ class Disk:
     """By how much the journal is allocated ahead of its content. Larger steps are no faster."""
 
     def open(self, path: Path, flags: int) -> int:
-        """A file descriptor; ``flags`` are those of ``os.open``."""
+        """A file descriptor; ``flags`` are those of ``os.open``, and ``PRIVATE``."""
         flags |= os.O_CLOEXEC | (0 if self.follows_links else os.O_NOFOLLOW)
         try:
             return _open_or_create(self, path, flags) if flags & os.O_CREAT else os.open(path, flags)
@@ -176,16 +179,18 @@ def _open_or_create(disk: Disk, path: Path, flags: int) -> int:
     """Create a new file exclusively, so that the mode of an existing file is never changed."""
     if flags & os.O_EXCL:
         return _create_file(disk, path, flags)
+    existing_flags = flags & ~(os.O_CREAT | PRIVATE)
     with suppress(FileNotFoundError):
-        return os.open(path, flags & ~os.O_CREAT)
+        return os.open(path, existing_flags)
     with suppress(FileExistsError):  # another process has created it
         return _create_file(disk, path, flags)
-    return os.open(path, flags & ~os.O_CREAT)
+    return os.open(path, existing_flags)
 
 
 def _create_file(disk: Disk, path: Path, flags: int) -> int:
-    fd = os.open(path, flags | os.O_EXCL, disk.file_mode)
-    disk.set_mode(fd)
+    mode = FILE_MODE if flags & PRIVATE else disk.file_mode
+    fd = os.open(path, flags & ~PRIVATE | os.O_EXCL, mode)
+    disk.set_mode(fd, mode)
     return fd
 
 
@@ -265,10 +270,8 @@ def replace_file(disk: Disk, path: Path, data: bytes, *, is_private: bool = Fals
     ``is_private``: only its owner may read it, whatever the mode of new files.
     """
     temporary = path.with_name(path.name + ".new")
-    fd = open_new_file(disk, temporary)
+    fd = open_new_file(disk, temporary, os.O_WRONLY | (PRIVATE if is_private else 0))
     try:
-        if is_private:
-            disk.set_mode(fd, FILE_MODE)
         write_all(disk, fd, data, 0)
         disk.sync(fd)
     finally:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from callboard.actors.errors import CoordinatorError, ErrorCode
+from callboard.runtime.cli.backup.copies import copy_file
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.disk.file_work import Done, FileJob, InlineFileWork
@@ -53,9 +54,24 @@ def test_store_that_was_never_changed_writes_no_file(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
+class ModeDisk(Disk):
+    """``modes``: of new files when they are opened, by name."""
+
+    def __init__(self, file_mode: int) -> None:
+        super().__init__(file_mode)
+        self.modes: dict[str, int] = {}
+
+    def set_mode(self, fd: int, mode: int | None = None) -> None:
+        """Called for each new file. It has its mode already."""
+        self.modes[Path(f"/dev/fd/{fd}").readlink().name] = stat.S_IMODE(os.fstat(fd).st_mode)
+
+
 @pytest.mark.parametrize("file_mode", [0o600, 0o640, 0o644])
-def test_only_the_owner_may_read_the_file(tmp_path: Path, file_mode: int) -> None:
-    assert put(store_in(tmp_path, Disk(file_mode)), USERS, {"alice": {}}) is None
+def test_only_the_owner_may_ever_read_the_file(tmp_path: Path, file_mode: int) -> None:
+    disk = ModeDisk(file_mode)
+    assert put(store_in(tmp_path, disk), USERS, {"alice": {}}) is None
+    copy_file(disk, tmp_path / FILE_NAME, disk, tmp_path / "backup" / FILE_NAME)
+    assert disk.modes == {f"{FILE_NAME}.new": 0o600, FILE_NAME: 0o600}
     assert stat.S_IMODE((tmp_path / FILE_NAME).stat().st_mode) == 0o600
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ...disk.crc import crc32c
-from ...disk.disk import FILE_MODE, Disk, open_new_file, read_at, write_all
+from ...disk.disk import PRIVATE, Disk, open_new_file, read_at, write_all
 from ...security.store import FILE_NAME as SECURITY_NAME
 from .contents import CopiedFile
 
@@ -38,11 +38,9 @@ def write_pieces(
 ) -> CopiedFile:
     """``read`` returns the bytes from a position on, at most ``PIECE_BYTES``. A file that shrinks is copied so far."""
     disk.make_folder(target.parent)
-    fd = open_new_file(disk, target)
+    fd = open_new_file(disk, target, os.O_WRONLY | (PRIVATE if target.name == SECURITY_NAME else 0))
     at = checksum = 0
     try:
-        if target.name == SECURITY_NAME:
-            disk.set_mode(fd, FILE_MODE)
         while at < size and (data := read(at)):
             write_all(disk, fd, data, at)
             checksum = crc32c(data, checksum)
