@@ -18,6 +18,8 @@ ITERATIONS_MIN: Final = 4096
 ITERATIONS_MAX: Final = 16384
 SALT_BYTES: Final = 20
 SALT_BYTES_MIN: Final = 8
+SALTED_BYTES_MAX: Final = 1024
+"""Of a salt, and of a salted password, which has as many bytes as a hash. Longer ones would take long to hash."""
 
 CLIENT_KEY, SERVER_KEY = b"Client Key", b"Server Key"
 

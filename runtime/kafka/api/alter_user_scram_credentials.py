@@ -19,6 +19,7 @@ from ...security.credentials import (
     ITERATIONS_MAX,
     ITERATIONS_MIN,
     SALT_BYTES_MIN,
+    SALTED_BYTES_MAX,
     SCRAM_BY_NUMBER,
     Credential,
     credential_of,
@@ -53,6 +54,9 @@ UNKNOWN_MECHANISM = Refusal(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM
 TOO_FEW = Refusal(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
 TOO_MANY = Refusal(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
 SHORT_SALT = Refusal(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"The salt must have at least {SALT_BYTES_MIN} bytes")
+TOO_LONG = Refusal(
+    ErrorCode.UNACCEPTABLE_CREDENTIAL, f"The salt and the salted password may have at most {SALTED_BYTES_MAX} bytes"
+)
 NOT_FOUND = Refusal(ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist")
 
 
@@ -121,11 +125,13 @@ def _invalid(entry: Any) -> Refusal | None:
 
 
 def _invalid_credential(upsertion: Any) -> Refusal | None:
-    """Kafka accepts a short salt, too."""
+    """Kafka accepts a short salt, too, and long ones."""
     if upsertion.iterations < ITERATIONS_MIN:
         return TOO_FEW
     if upsertion.iterations > ITERATIONS_MAX:
         return TOO_MANY
+    if max(len(upsertion.salt), len(upsertion.salted_password)) > SALTED_BYTES_MAX:
+        return TOO_LONG
     return SHORT_SALT if len(upsertion.salt) < SALT_BYTES_MIN else None
 
 
