@@ -7,12 +7,13 @@ the order of the fields.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from .crc import crc32c
 
 FIELD = "checksum"
+CANONICAL: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
 def checksum_of(fields: Mapping[str, Any]) -> str:
@@ -22,7 +23,15 @@ def checksum_of(fields: Mapping[str, Any]) -> str:
     True
     """
     others = {name: value for name, value in fields.items() if name != FIELD}
-    return f"{crc32c(json.dumps(others, sort_keys=True, separators=(',', ':')).encode()):08x}"
+    return checksum_of_parts([CANONICAL.encode(others)])
+
+
+def checksum_of_parts(parts: Iterable[str]) -> str:
+    """The same for the parts of the canonical text, see ``json_parts``."""
+    checksum = 0
+    for part in parts:
+        checksum = crc32c(part.encode(), checksum)
+    return f"{checksum:08x}"
 
 
 def verify_checksum(fields: Mapping[str, Any], first_version: int) -> None:

@@ -15,14 +15,16 @@ from ...actors.steps import Steps
 from ..common.errors import StartError
 from ..common.json_files import parse_json
 from ..common.logs import get_logger
-from ..disk.checksum import verify_checksum, with_checksum
+from ..disk.checksum import CANONICAL, FIELD, checksum_of_parts, verify_checksum
 from ..disk.disk import Disk, read_file, replace_file
 from ..disk.file_work import FileWork, InlineFileWork
 from ..disk.group_commit import GroupCommit
+from ..disk.json_parts import json_parts
 from .document import Section, SecurityDocument, document_of
 
 FILE_NAME = "security.json"
 VERSION = 1
+PLAIN = json.JSONEncoder()
 
 Change = Callable[[Section], Section | Steps[Section]]
 """Makes the new value of a section, in steps if it is large. Raises CoordinatorError to refuse. It may be called again.
@@ -172,8 +174,10 @@ class SecurityStore:
 
 
 def encode_security(document: SecurityDocument) -> bytes:
-    """The content of the file."""
-    return json.dumps(with_checksum({"version": VERSION, **document.fields()})).encode() + b"\n"
+    """The content of the file. Other threads can run in between."""
+    fields = {"version": VERSION, **document.fields()}
+    fields[FIELD] = checksum_of_parts(json_parts(fields, CANONICAL))
+    return "".join(json_parts(fields, PLAIN)).encode() + b"\n"
 
 
 def decode_security(data: bytes) -> SecurityDocument:

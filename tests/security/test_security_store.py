@@ -8,6 +8,7 @@ import os
 import stat
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from callboard.runtime.disk.disk import Disk
 from callboard.runtime.disk.file_work import Done, FileJob, InlineFileWork
 from callboard.runtime.disk.group_commit import immediate_outcome
 from callboard.runtime.disk.memory import MemoryDisk
+from callboard.runtime.security import store as store_module
 from callboard.runtime.security.document import ACLS, USERS, Section, SecurityDocument
 from callboard.runtime.security.store import FILE_NAME, SecurityStore
 
@@ -107,6 +109,31 @@ def test_change_that_cannot_be_written_has_no_effect() -> None:
     store = store_in(Path("/data"), disk)
     assert isinstance(put(store, USERS, {"alice": {}}), OSError)
     assert store.get(USERS) == {}
+
+
+def test_no_call_encodes_many_acls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would hold the interpreter's lock, which the event loop needs."""
+    lengths: list[int] = []
+
+    class MeasuredEncoder(json.JSONEncoder):
+        def encode(self, o: Any) -> str:
+            text = super().encode(o)
+            lengths.append(len(text))
+            return text
+
+    canonical = MeasuredEncoder(sort_keys=True, separators=(",", ":"))
+    monkeypatch.setattr(store_module, "CANONICAL", canonical)
+    monkeypatch.setattr(store_module, "PLAIN", MeasuredEncoder())
+    rows = [[f"row {number}"] for number in range(2_000)]
+    users = {f"user {number}": {"x": number} for number in reversed(range(2_000))}
+    assert put(store_in(tmp_path), ACLS, {"acls": rows}) is None
+    again = store_in(tmp_path)
+    again.load()
+    assert put(again, USERS, users) is None
+    assert 0 < max(lengths) < 64 * 30
+    again = store_in(tmp_path)
+    assert again.load()
+    assert (again.get(ACLS), again.get(USERS)) == ({"acls": rows}, users)
 
 
 class HeldFileWork(InlineFileWork):
