@@ -9,8 +9,9 @@ from typing import Any, Final, Generic, TypeVar
 
 from ...actors.engine_ports import Clock
 from ...actors.errors import CoordinatorError, ErrorCode
+from ...actors.steps import Steps
 from ..security.quota_windows import SlidingRate, TokenBucket
-from ..security.quotas import CONNECTION_RATE, MUTATION_RATE, REQUEST_PERCENTAGE, QuotaTable, plain_ip
+from ..security.quotas import CONNECTION_RATE, MUTATION_RATE, REQUEST_PERCENTAGE, QuotaTable, plain_ip, tables_of
 
 COUNTERS_MAX: Final = 10_000
 """Clients whose use of one quota is remembered. The one that was idle for longest is forgotten first."""
@@ -55,19 +56,18 @@ class ClientQuotas:
         self.throttled = CountsByName(dict.fromkeys(QUOTAS_ENFORCED, 0))
         self.on_change: list[Callable[[], None]] = []
         self._clock = clock
-        self._requests = QuotaTable({}, REQUEST_PERCENTAGE)
-        self._mutations = QuotaTable({}, MUTATION_RATE)
-        self._connections = QuotaTable({}, CONNECTION_RATE)
+        self._requests = QuotaTable()
+        self._mutations = QuotaTable()
+        self._connections = QuotaTable()
         self._times = Counters(SlidingRate)
         self._buckets = Counters(TokenBucket)
         self._connects = Counters(SlidingRate)
         self._commits = Counters(SlidingRate)
 
-    def use(self, section: Mapping[str, Any]) -> None:
-        """These are the stored quotas now."""
-        self._requests = QuotaTable(section, REQUEST_PERCENTAGE)
-        self._mutations = QuotaTable(section, MUTATION_RATE)
-        self._connections = QuotaTable(section, CONNECTION_RATE)
+    def use(self, section: Mapping[str, Any]) -> Steps[None]:
+        """Have these stored quotas from now on. All of them take effect in the same step."""
+        tables = yield from tables_of(section, (REQUEST_PERCENTAGE, MUTATION_RATE, CONNECTION_RATE))
+        self._requests, self._mutations, self._connections = tables
         for callback in self.on_change:
             callback()
 

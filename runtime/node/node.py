@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pykka
 
 from ...actors.coordinator.directory import Directory
+from ...actors.steps import run_steps
 from ..common.logs import get_logger
 from ..disk.disk import Disk
 from ..engine.system import System
@@ -366,7 +367,7 @@ def _make_services(
 
 def _quotas(data: NodeData, environment: Environment) -> ClientQuotas:
     quotas = ClientQuotas(environment.clock, data.configs.settings.offset_commit_rate_per_group)
-    quotas.use(data.security.get(QUOTAS))
+    run_steps(quotas.use(data.security.get(QUOTAS)))
     data.security.on_change(QUOTAS, quotas.use)
     return quotas
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
+from ...actors.steps import Steps, distinct, pieces, run_steps
 from ..common.logs import get_logger
 from .acls import Acl, AclTable, PatternType, Permission
 from .document import ACLS, Section
@@ -18,14 +19,13 @@ ROWS: Final = "acls"
 
 
 class AclStore:
-    """``table``: the ACLs that are visible. ``version``: a number that changes with them."""
+    """``table``: the ACLs that are visible. A change takes time for each stored ACL, and is made in steps."""
 
     def __init__(self, store: SecurityStore) -> None:
         """Raises ValueError, KeyError or TypeError if the section is damaged."""
         self.table = AclTable()
-        self.version = 0
         self._store = store
-        self._read(store.get(ACLS))
+        run_steps(self._read(store.get(ACLS)))
         store.on_change(ACLS, self._follow)
 
     @property
@@ -33,34 +33,48 @@ class AclStore:
         """Whether the ACLs were read: in a cluster not before its store was read for the first time."""
         return self._store.is_known
 
-    def _read(self, section: Section) -> None:
-        self.table.replace(list(map(acl_of, rows_of(section))))
-        self.version += 1
+    @property
+    def version(self) -> int:
+        """A number that changes with the ACLs."""
+        return self.table.version
 
-    def _follow(self, section: Section) -> None:
+    def _read(self, section: Section) -> Steps[None]:
+        acls: list[Acl] = []
+        for piece in pieces(rows_of(section)):
+            acls += map(acl_of, piece)
+            yield
+        yield from self.table.replace(acls)
+
+    def _follow(self, section: Section) -> Steps[None]:
         """Other nodes of a cluster may have written what this version cannot read: the last ACLs stay in effect."""
         try:
-            self._read(section)
+            yield from self._read(section)
         except (ValueError, KeyError, TypeError) as error:
             log.error("the changed ACLs cannot be read, so the last ones stay in effect", reason=repr(error))
 
-    def create(self, acls: Iterable[Acl], done: Callable[[Exception | None], None]) -> None:
+    def create(self, acls: Collection[Acl], done: Callable[[Exception | None], None]) -> None:
         """Add ACLs; those that exist already stay. ``done``: when this is durable, or with the reason why not."""
-        added = dict.fromkeys(acls)
 
-        def change(section: Section) -> Section:
-            before = rows_of(section)
-            present = set(map(tuple, before))
-            return {ROWS: [*before, *(row for row in map(row_of, added) if tuple(row) not in present)]}
+        def change(section: Section) -> Steps[Section]:
+            before, added = rows_of(section), (yield from distinct(map(row_of, acls)))
+            for piece in pieces(before):
+                for row in piece:
+                    added.pop(tuple(row), None)
+                yield
+            return {ROWS: [*before, *map(list, added)]}
 
         self._store.change(ACLS, change, done)
 
     def delete(self, acls: Collection[Acl], done: Callable[[Exception | None], None]) -> None:
         """Remove ACLs; those that are not there are no error. ``done``: as for ``create``."""
-        removed = {tuple(row_of(acl)) for acl in acls}
 
-        def change(section: Section) -> Section:
-            return {ROWS: [row for row in rows_of(section) if tuple(row) not in removed]}
+        def change(section: Section) -> Steps[Section]:
+            removed = yield from distinct(map(row_of, acls))
+            kept: list[Any] = []
+            for piece in pieces(rows_of(section)):
+                kept += (row for row in piece if tuple(row) not in removed)
+                yield
+            return {ROWS: kept}
 
         self._store.change(ACLS, change, done)
 
@@ -70,10 +84,10 @@ def rows_of(section: Section) -> list[Any]:
     return rows
 
 
-def row_of(acl: Acl) -> list[str]:
+def row_of(acl: Acl) -> tuple[str, ...]:
     """An ACL as it is stored, readable: "ALLOW", "READ", "GROUP", "LITERAL", "g", "User:alice", "*"."""
     kinds = acl.permission, acl.operation, acl.resource_type, acl.pattern
-    return [*(each.name for each in kinds), acl.name, acl.principal, acl.host]
+    return (*(each.name for each in kinds), acl.name, acl.principal, acl.host)
 
 
 def acl_of(row: Any) -> Acl:

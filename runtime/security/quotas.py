@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ...actors.errors import CoordinatorError, ErrorCode
+from ...actors.steps import Steps, pieces
 from ..common.ip_addresses import parse_ip
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
@@ -137,23 +138,29 @@ def check_value(keys: Mapping[str, QuotaKey], name: str, value: float | None) ->
         raise _invalid(f"Proposed value for {name} is too large.")
 
 
-def changed(section: Mapping[str, Any], changes: Iterable[tuple[Entity, Sequence[Operation]]]) -> dict[str, Any]:
+def changed(section: Mapping[str, Any], changes: Iterable[tuple[Entity, Sequence[Operation]]]) -> Steps[dict[str, Any]]:
     """The stored quotas after changes that ``check_change`` accepts. Raises CoordinatorError for too many entities."""
     quotas: dict[str, Any] = dict(section)
-    for entity, operations in changes:
-        text = stored_text(entity)
-        wanted = {**quotas.get(text, {}), **dict(operations)}
-        values = {name: value for name, value in wanted.items() if value is not None}
-        if values:
-            quotas[text] = values
-        else:
-            quotas.pop(text, None)
+    for piece in pieces(changes):
+        for entity, operations in piece:
+            _change(quotas, entity, operations)
+        yield
     if len(quotas) > max(ENTITIES_MAX, len(section)):
         raise CoordinatorError(
             ErrorCode.POLICY_VIOLATION,
             f"{ENTITIES_MAX} entities have quotas, which is the limit: remove those of another one first",
         )
     return quotas
+
+
+def _change(quotas: dict[str, Any], entity: Entity, operations: Sequence[Operation]) -> None:
+    text = stored_text(entity)
+    wanted = {**quotas.get(text, {}), **dict(operations)}
+    values = {name: value for name, value in wanted.items() if value is not None}
+    if values:
+        quotas[text] = values
+    else:
+        quotas.pop(text, None)
 
 
 def stored_text(entity: Entity) -> str:
@@ -221,13 +228,18 @@ def _fulfils(entity: Entity, component: Component) -> bool:
 # Look-up -------------------------------------------------------------------------------------------------------------
 
 
+Names = tuple[tuple[str, str | None], ...]
+_NONE: Names = ()
+
+
 class QuotaTable:
     """The quotas of one kind for look-ups. Made anew for each change."""
 
-    def __init__(self, section: Mapping[str, Any], key: str) -> None:
-        self._limits: dict[tuple[tuple[str, str | None], ...], float] = {
-            tuple(sorted(entity.items())): values[key] for entity, values in entities(section) if key in values
-        }
+    def __init__(self) -> None:
+        self._limits: dict[Names, float] = {}
+
+    def add(self, entity: Entity, limit: float) -> None:
+        self._limits[tuple(sorted(entity.items()))] = limit
 
     def __bool__(self) -> bool:
         return bool(self._limits)
@@ -249,8 +261,16 @@ class QuotaTable:
         return None
 
 
-Names = tuple[tuple[str, str | None], ...]
-_NONE: Names = ()
+def tables_of(section: Mapping[str, Any], keys: Sequence[str]) -> Steps[list[QuotaTable]]:
+    """A table for each kind of quota."""
+    tables = [QuotaTable() for _ in keys]
+    for piece in pieces(entities(section)):
+        for entity, values in piece:
+            for key, table in zip(keys, tables, strict=True):
+                if key in values:
+                    table.add(entity, values[key])
+        yield
+    return tables
 
 
 def _candidates(user: str, client_id: str) -> Iterator[tuple[Names, Names, tuple[str | None, str | None]]]:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from ...actors.steps import Steps
+from ...actors.steps import Steps, run_steps
 from ..common.errors import StartError
 from ..common.json_files import parse_json
 from ..common.logs import get_logger
@@ -32,6 +32,9 @@ Change = Callable[[Section], Section | Steps[Section]]
 
 Done = Callable[[Exception | None], None]
 """Called with None when the change is durable and visible; else with the CoordinatorError, or OSError of the write."""
+
+Callback = Callable[[Section], Steps[None] | None]
+"""Gets the new value of a section; works in steps if it takes long."""
 
 DocumentChange = Callable[[SecurityDocument], Steps[SecurityDocument]]
 Submit = Callable[[DocumentChange, Done], None]
@@ -59,7 +62,7 @@ class SecurityStore:
         self._new_secret = new_secret
         self._path = folder / FILE_NAME
         self._disk = disk
-        self._callbacks: list[tuple[str, Callable[[Section], None]]] = []
+        self._callbacks: list[tuple[str, Callback]] = []
         self._file: GroupCommit[SecurityDraft] = GroupCommit(self, InlineFileWork())
         self._submit: Submit = self._submit_to_file
         self._is_shared = False
@@ -94,7 +97,7 @@ class SecurityStore:
 
         self._submit(apply, done)
 
-    def on_change(self, section: str, callback: Callable[[Section], None]) -> None:
+    def on_change(self, section: str, callback: Callback) -> None:
         """Call back with the new value of a section after each change, before its ``done``."""
         self._callbacks.append((section, callback))
 
@@ -137,17 +140,19 @@ class SecurityStore:
     def write(self, draft: SecurityDraft) -> None:
         replace_file(self._disk, self._path, encode_security(draft.document), is_private=True)
 
-    def publish(self, draft: SecurityDraft) -> None:
+    def publish(self, draft: SecurityDraft) -> Steps[None]:
         """In a cluster the file is a copy: a newer version may be visible when it is written."""
         if not self._is_shared:
-            self._show(draft.document)
+            yield from self._show(draft.document)
 
-    def _show(self, document: SecurityDocument) -> None:
+    def _show(self, document: SecurityDocument) -> Steps[None]:
         before, self.document = self.document, document
         for section, callback in self._callbacks:
             value = document.section(section)
             if value != before.section(section):
-                callback(value)
+                steps = callback(value)
+                if steps is not None:
+                    yield from steps
 
     def discard(self, draft: SecurityDraft) -> None:
         pass
@@ -163,9 +168,9 @@ class SecurityStore:
         """Use what the cluster's store has: None if nothing was ever changed there."""
         self.is_known = True
         if document is None:
-            self._show(SecurityDocument(self.document.secret))
+            run_steps(self._show(SecurityDocument(self.document.secret)))
         elif document != self.document:
-            self._show(document)
+            run_steps(self._show(document))
             self._file.submit(lambda draft: True, self._copied)
 
     def _copied(self, failure: Exception | None) -> None:

@@ -8,6 +8,8 @@ from random import Random
 import pytest
 from property_examples import examples
 
+from callboard.actors.steps import run_steps
+from callboard.runtime.security import acls as acls_module
 from callboard.runtime.security.acls import (
     DEFAULT_ALLOW,
     DEFAULT_DENY,
@@ -119,7 +121,7 @@ def test_super_user_is_allowed_what_is_denied() -> None:
 def test_resource_without_acls_is_allowed_until_anybody_has_one(other: Acl) -> None:
     rules = AclRules(AclTable(), allows_without_acls=True)
     assert rules.decide(ALICE, Operation.DELETE, GROUP, "g") == DEFAULT_ALLOW
-    rules.table.replace([other])
+    run_steps(rules.table.replace([other]))
     assert rules.decide(ALICE, Operation.DELETE, GROUP, "g") == DEFAULT_DENY
     assert rules.decide(ALICE, Operation.DELETE, TOPIC, "g") == DEFAULT_ALLOW
 
@@ -192,21 +194,45 @@ def changed(random: Random, acls: Sequence[Acl]) -> list[Acl]:
     return [*kept, *(random_acl(random) for _ in range(random.randrange(4)))]
 
 
+@pytest.mark.parametrize("changed_at_once_max", [0, acls_module.CHANGED_AT_ONCE_MAX])
 @pytest.mark.parametrize("seed", range(examples(30)))
-def test_decisions_are_those_of_a_scan_while_acls_change(seed: int) -> None:
+def test_decisions_are_those_of_a_scan_while_acls_change(
+    monkeypatch: pytest.MonkeyPatch, seed: int, changed_at_once_max: int
+) -> None:
+    monkeypatch.setattr(acls_module, "CHANGED_AT_ONCE_MAX", changed_at_once_max)
     random = Random(seed)
     acls: list[Acl] = []
     table = AclTable()
     decided = set()
     for _ in range(20):
         acls = changed(random, acls)
-        table.replace(acls)
+        run_steps(table.replace(acls))
         assert list(table.acls) == list(dict.fromkeys(acls))
         for _ in range(20):
-            requester = Requester(random.choice(PRINCIPALS), random.choice(HOSTS[1:]))
-            question = random.choice(OPERATIONS[1:]), random.choice((GROUP, TOPIC)), random.choice(NAMES)
-            expected = naive(acls, requester, *question)
-            decision = table.decide(requester, *question)
-            assert (decision and decision.is_allowed) == expected, (acls, requester, question)
-            decided.add(expected)
+            decided.add(check_decision(table, random))
     assert decided == {True, False, None}
+
+
+def check_decision(table: AclTable, random: Random) -> bool | None:
+    """Compare a decision about a random question with that of a scan."""
+    requester = Requester(random.choice(PRINCIPALS), random.choice(HOSTS[1:]))
+    question = random.choice(OPERATIONS[1:]), random.choice((GROUP, TOPIC)), random.choice(NAMES)
+    expected = naive(table.acls, requester, *question)
+    decision = table.decide(requester, *question)
+    assert (decision and decision.is_allowed) == expected, (list(table.acls), requester, question)
+    return expected
+
+
+@pytest.mark.parametrize("changed_at_once_max", [0, acls_module.CHANGED_AT_ONCE_MAX])
+def test_acls_change_together_between_two_steps(monkeypatch: pytest.MonkeyPatch, changed_at_once_max: int) -> None:
+    monkeypatch.setattr(acls_module, "CHANGED_AT_ONCE_MAX", changed_at_once_max)
+    random = Random(7)
+    before, after = ([random_acl(random) for _ in range(100)] for _ in range(2))
+    table = AclTable(before)
+    seen: list[bool] = []
+    for _ in table.replace(after):
+        seen.append(list(table.acls) == list(dict.fromkeys(after)))
+        assert seen[-1] or list(table.acls) == list(dict.fromkeys(before))
+        for _ in range(50):
+            check_decision(table, random)
+    assert not seen[0] and seen[-1] and seen == sorted(seen)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from callboard.actors.errors import CoordinatorError, ErrorCode
+from callboard.actors.steps import run_steps
 from callboard.runtime.security import quotas
 from callboard.runtime.security.quotas import (
     ANY,
@@ -14,8 +15,6 @@ from callboard.runtime.security.quotas import (
     EXACT,
     Component,
     Limit,
-    QuotaTable,
-    changed,
     check_change,
     check_filter,
     entity_text,
@@ -24,6 +23,17 @@ from callboard.runtime.security.quotas import (
 )
 
 RATE = "request_percentage"
+
+
+def changed(section: dict[str, Any], changes: list[Any]) -> dict[str, Any]:
+    return run_steps(quotas.changed(section, changes))
+
+
+def table_of(section: dict[str, Any], key: str) -> quotas.QuotaTable:
+    [table] = run_steps(quotas.tables_of(section, [key]))
+    return table
+
+
 INVALID: list[tuple[dict[str, str | None], list[tuple[str, float | None]], str]] = [
     ({}, [], "Invalid empty client quota entity"),
     ({"host": "a"}, [], "Unhandled client quota entity type: host"),
@@ -65,10 +75,10 @@ def test_address_is_one_entity_however_it_is_written() -> None:
     rate: list[Any] = [("connection_creation_rate", 5.0)]
     section = changed({}, [({"ip": "::FFFF:10.0.0.1"}, rate), ({"ip": "10.0.0.1"}, rate)])
     assert list(section) == ['{"ip": "10.0.0.1"}']
-    assert QuotaTable(section, "connection_creation_rate").of_ip("10.0.0.1") == Limit(5.0, ("10.0.0.1", None))
+    assert table_of(section, "connection_creation_rate").of_ip("10.0.0.1") == Limit(5.0, ("10.0.0.1", None))
     assert matches({"ip": "10.0.0.1"}, [Component("ip", EXACT, "::ffff:10.0.0.1")], is_strict=True)
     section = changed({}, [({"ip": "fe80::1%eth0"}, rate)])
-    assert QuotaTable(section, "connection_creation_rate").of_ip(plain_ip("fe80:0:0:0:0:0:0:1") or "") is not None
+    assert table_of(section, "connection_creation_rate").of_ip(plain_ip("fe80:0:0:0:0:0:0:1") or "") is not None
     assert plain_ip("10.0.0.1%eth0") is None
 
 
@@ -148,6 +158,6 @@ def test_most_specific_quota_applies() -> None:
     names = [entity_text(entity) for entity, _ in ORDER]
     for first in range(len(ORDER)):
         section = {names[number]: {RATE: float(number)} for number in range(first, len(ORDER))}
-        assert QuotaTable(section, RATE).of_client("a", "c") == Limit(first, ORDER[first][1])
-    assert QuotaTable({entity_text({"user": "b"}): {RATE: 1.0}}, RATE).of_client("a", "c") is None
-    assert QuotaTable({entity_text({"user": "a"}): {"producer_byte_rate": 1.0}}, RATE).of_client("a", "c") is None
+        assert table_of(section, RATE).of_client("a", "c") == Limit(first, ORDER[first][1])
+    assert table_of({entity_text({"user": "b"}): {RATE: 1.0}}, RATE).of_client("a", "c") is None
+    assert table_of({entity_text({"user": "a"}): {"producer_byte_rate": 1.0}}, RATE).of_client("a", "c") is None

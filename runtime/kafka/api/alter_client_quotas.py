@@ -58,8 +58,8 @@ def handle(call: Call) -> Steps[None]:
         return
     sections = Sections()
 
-    def change(section: Section) -> Section:
-        sections.before, sections.after = section, changed(section, changes.values())
+    def change(section: Section) -> Steps[Section]:
+        sections.before, sections.after = section, (yield from changed(section, changes.values()))
         return sections.after
 
     call.services.security.change(QUOTAS, change, partial(finish, call, refusals, changes, sections))

@@ -28,16 +28,16 @@ def handle(call: Call) -> Steps[None]:
         call.encode_and_respond(lambda: encode(call, [error] * len(creations), ()))
         return
     created: list[Acl] = []
+    new: list[Acl] = []
     refusals: list[CoordinatorError | None] = []
     for piece in pieces(creations):
         for acl in map(acl_of_creation, piece):
             reason = why_not_created(acl)
             if reason is None:
                 created.append(acl)
+                new += () if acl in acls.table.acls else (acl,)
             refusals.append(None if reason is None else CoordinatorError(ErrorCode.INVALID_REQUEST, reason))
         yield
-
-    new = [acl for acl in created if acl not in acls.table.acls]
 
     def done(failure: Exception | None) -> None:
         errors = [refused or failure for refused in refusals]

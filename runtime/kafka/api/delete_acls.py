@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from ....actors.errors import CoordinatorError, ErrorCode
-from ....actors.steps import Steps, pieces
+from ....actors.steps import Steps, distinct, pieces
 from ...common.shared_bytes import SharedBytes
 from ...security.acl_filters import AclFilter
 from ...security.acls import Acl
@@ -27,27 +28,22 @@ def handle(call: Call) -> Steps[None]:
     filters, acls = call.request.filters, call.services.acls
     if error is not None or acls is None:
         matches: Matches = [error or ()] * len(filters)
-        call.encode_and_respond(lambda: encode(call, matches, None))
+        call.encode_and_respond(lambda: encode(call, matches, (), None))
         return
     present = tuple(acls.table.acls)
     matches = []
     for entity in filters:
         matches.append((yield from _matching(filter_of(entity), present)))
     found = matches
-    deleted = _deleted(found)
+    deleted = yield from distinct(chain.from_iterable(each for each in found if not isinstance(each, CoordinatorError)))
 
     def done(failure: Exception | None) -> None:
-        call.encode_and_respond(lambda: encode(call, found, failure))
+        call.encode_and_respond(lambda: encode(call, found, deleted, failure))
 
     if deleted:
         acls.delete(deleted, done)
     else:
         done(None)
-
-
-def _deleted(matches: Matches) -> dict[Acl, None]:
-    """The ACLs that any filter matches, each once."""
-    return dict.fromkeys(acl for each in matches if not isinstance(each, CoordinatorError) for acl in each)
 
 
 def _matching(wanted: AclFilter, present: Sequence[Acl]) -> Steps[Sequence[Acl] | CoordinatorError]:
@@ -60,10 +56,12 @@ def _matching(wanted: AclFilter, present: Sequence[Acl]) -> Steps[Sequence[Acl] 
     return matching
 
 
-def encode(call: Call, matches: Matches, failure: Exception | None) -> Steps[bytes | SharedBytes]:
-    """``failure``: why nothing was deleted."""
+def encode(
+    call: Call, matches: Matches, deleted: Iterable[Acl], failure: Exception | None
+) -> Steps[bytes | SharedBytes]:
+    """``deleted``: the ACLs that any filter matches, each once. ``failure``: why nothing was deleted."""
     if failure is None:
-        yield from record_in_steps(call, (audited(DELETED, acl) for acl in _deleted(matches)))
+        yield from record_in_steps(call, (audited(DELETED, acl) for acl in deleted))
     response = call.make(
         "DeleteAclsResponse", throttle_time=NO_THROTTLE, filter_results=_results(call, matches, failure)
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ....actors.errors import ErrorCode
-from ....actors.steps import Steps, counted, pieces
+from ....actors.steps import Steps, counted, pieces, sorted_in_steps
 from ...security.credentials import SCRAM_MECHANISMS, find_credential
 from ...security.document import USERS, Section
 from ..authorize import authorize
@@ -24,7 +24,7 @@ def handle(call: Call) -> Steps[None]:
         return
     users = call.services.security.get(USERS)
     occurrences = yield from counted(user.name for user in requested or ())
-    names = list(occurrences) or sorted(users)
+    names = list(occurrences) or (yield from sorted_in_steps(users))
     _respond(call, ErrorCode.NONE, _results(call, names, occurrences, users))
 
 
