@@ -26,6 +26,9 @@ _INT_MAX = 2.0**31 - 1
 ENTITIES_MAX: Final = 1000
 """Entities that have quotas. Kafka has no limit; here each change writes all of them."""
 
+OPERATIONS_MAX: Final = 100
+"""Quotas of one entity in a request. Kafka has five names of quotas, and no limit."""
+
 NAME_CHARS_MAX: Final = 1000
 
 

@@ -70,12 +70,15 @@ async def test_invalid_requests_are_refused(tmp_path: Path) -> None:
         twice = alteration({USER: "a"}, request_percentage=1)
         both: Any = {"entity": [{"entity_type": USER, "entity_name": name} for name in ("a", "b")], "ops": []}
         many: Any = {"entity": 2 * both["entity"], "ops": []}
-        assert await alter(client, twice, alteration({USER: "c"}, request_percentage=1), twice, both, many) == [
+        removals = alteration({USER: "d"}, **{f"quota_{number}": None for number in range(101)})
+        created = alteration({USER: "c"}, request_percentage=1)
+        assert await alter(client, twice, created, twice, both, many, removals) == [
             ("INVALID_REQUEST", "the entity occurs twice in the request"),
             ("NONE", None),
             ("INVALID_REQUEST", "the entity occurs twice in the request"),
             ("INVALID_REQUEST", "an entity type occurs twice in the entity"),
             ("INVALID_REQUEST", "the entity has 4 components: expected one of each type (user, client-id, ip)"),
+            ("INVALID_REQUEST", "the entity has 101 operations: expected at most 100"),
         ]
         assert await describe(client) == {(("user", "c"),): {"request_percentage": 1.0}}
         assert await describe(client, ("host", ANY, None)) == ("UNSUPPORTED_VERSION", "Unsupported entity type host")

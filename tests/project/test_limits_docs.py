@@ -21,7 +21,7 @@ from callboard.runtime.kafka.pending_requests import (
 from callboard.runtime.kafka.time_budget import BUDGET_NS, TINY_BYTES
 from callboard.runtime.node.connection_limit import HTTP_CONNECTIONS_MAX, RESERVE
 from callboard.runtime.security.credentials import SALTED_BYTES_MAX
-from callboard.runtime.security.quotas import ENTITIES_MAX
+from callboard.runtime.security.quotas import ENTITIES_MAX, OPERATIONS_MAX
 from callboard.runtime.settings.table import BY_NAME, PARTITIONS_MAX, format_value
 from callboard.runtime.topics.producers import PRODUCERS_MAX
 
@@ -44,6 +44,7 @@ CONSTANTS = {
     "PRODUCERS_MAX": PRODUCERS_MAX,
     "CLIENTS_MAX": CLIENTS_MAX,
     "ENTITIES_MAX": ENTITIES_MAX,
+    "OPERATIONS_MAX": OPERATIONS_MAX,
     "SALTED_BYTES_MAX": SALTED_BYTES_MAX,
     "COUNTERS_MAX": COUNTERS_MAX,
     "THROTTLED_CONNECTIONS_MAX": THROTTLED_CONNECTIONS_MAX,

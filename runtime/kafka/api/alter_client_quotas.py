@@ -17,6 +17,7 @@ from ...security.document import QUOTAS, Section
 from ...security.quotas import (
     ENTITIES_MAX,
     ENTITY_TYPES,
+    OPERATIONS_MAX,
     Entity,
     Operation,
     changed,
@@ -81,6 +82,9 @@ def check(entry: Any, occurrences: Mapping[str, int], accepted: int) -> tuple[En
         raise CoordinatorError(ErrorCode.INVALID_REQUEST, "an entity type occurs twice in the entity")
     if occurrences[entity_text(entity)] > 1:
         raise CoordinatorError(ErrorCode.INVALID_REQUEST, "the entity occurs twice in the request")
+    if len(entry.ops) > OPERATIONS_MAX:
+        text = f"the entity has {len(entry.ops)} operations: expected at most {OPERATIONS_MAX}"
+        raise CoordinatorError(ErrorCode.INVALID_REQUEST, text)
     if accepted >= ENTITIES_MAX:
         raise CoordinatorError(ErrorCode.POLICY_VIOLATION, f"expected at most {ENTITIES_MAX} entities in a request")
     operations = [(operation.key, None if operation.remove else operation.value) for operation in entry.ops]
