@@ -7,6 +7,7 @@ import re
 from doc_pages import DOCS, dead_links
 
 from callboard.actors.group.members import SIZE_MAX
+from callboard.runtime.kafka.api.delete_acls import MATCHES_MAX
 from callboard.runtime.kafka.api.fetch import MAX_BYTES
 from callboard.runtime.kafka.batch_gate import ITEMS_WAITING_MAX
 from callboard.runtime.kafka.client_quotas import COUNTERS_MAX
@@ -46,6 +47,7 @@ CONSTANTS = {
     "ENTITIES_MAX": ENTITIES_MAX,
     "OPERATIONS_MAX": OPERATIONS_MAX,
     "SALTED_BYTES_MAX": SALTED_BYTES_MAX,
+    "MATCHES_MAX": MATCHES_MAX,
     "COUNTERS_MAX": COUNTERS_MAX,
     "THROTTLED_CONNECTIONS_MAX": THROTTLED_CONNECTIONS_MAX,
 }

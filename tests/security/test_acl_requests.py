@@ -27,6 +27,7 @@ from sasl_helpers import add_user, log_in, running_sasl_node
 
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
+from callboard.runtime.kafka.api import delete_acls
 from callboard.runtime.kafka.connection import Connection
 from callboard.runtime.kafka.grants import GRANTS_MAX, NAME_CHARS_MAX
 from callboard.runtime.security.acl_store import ROWS
@@ -139,6 +140,24 @@ async def test_unknown_parts_of_acls_and_filters_are_refused(tmp_path: Path) -> 
             described: Any = await client.ask("describe_acls", **filter_of(**{change: 0}))
             deleted: Any = await client.ask("delete_acls", filters=[filter_of(**{change: 99})])
             assert described["error_code"] == deleted["filter_results"][0]["error_code"] == "INVALID_REQUEST", change
+        assert await shown(client) == []
+
+
+@async_test
+async def test_filters_that_match_too_many_acls_delete_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer has the ACLs of each filter, and ten thousand filters may match all of them."""
+    monkeypatch.setattr(delete_acls, "MATCHES_MAX", 4)
+    async with open_to_all(tmp_path) as (_, client):
+        await create(client, *(creation(GROUP, f"g{number}", READ) for number in range(2)))
+        anything = filter_of()
+        answer: Any = await client.ask("delete_acls", filters=[anything] * 3)
+        text = "Cannot remove more than 10000 acls in a single delete operation."
+        assert answer["filter_results"] == 3 * [
+            {"error_code": "INVALID_REQUEST", "error_message": text, "matching_acls": []}
+        ]
+        assert len(await shown(client)) == 2
+        answer = await client.ask("delete_acls", filters=[anything] * 2)
+        assert [len(result["matching_acls"]) for result in answer["filter_results"]] == [2, 2]
         assert await shown(client) == []
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.steps import Steps, distinct, pieces
@@ -19,6 +19,14 @@ from ..codec.codes import NO_THROTTLE
 from ..codec.step_writer import write_in_steps
 from .create_acls import NO_AUTHORIZER
 
+MATCHES_MAX: Final = 10_000
+"""ACLs that the filters of a request match: an ACL counts once for each filter, since so often it is in the answer.
+
+In Kafka it counts once (``MAX_RECORDS_PER_USER_OP`` of ``AclControlManager``).
+"""
+
+TOO_MANY: Final = f"Cannot remove more than {MATCHES_MAX} acls in a single delete operation."
+
 Matches = Sequence[Sequence[Acl] | CoordinatorError]
 """For each filter the ACLs that it matches, or why it is refused."""
 
@@ -30,11 +38,7 @@ def handle(call: Call) -> Steps[None]:
         matches: Matches = [error or ()] * len(filters)
         call.encode_and_respond(lambda: encode(call, matches, (), None))
         return
-    present = tuple(acls.table.acls)
-    matches = []
-    for entity in filters:
-        matches.append((yield from _matching(filter_of(entity), present)))
-    found = matches
+    found = yield from _matches(filters, tuple(acls.table.acls))
     deleted = yield from distinct(chain.from_iterable(each for each in found if not isinstance(each, CoordinatorError)))
 
     def done(failure: Exception | None) -> None:
@@ -44,6 +48,18 @@ def handle(call: Call) -> Steps[None]:
         acls.delete(deleted, done)
     else:
         done(None)
+
+
+def _matches(filters: Sequence[Any], present: Sequence[Acl]) -> Steps[Matches]:
+    matches: list[Sequence[Acl] | CoordinatorError] = []
+    count = 0
+    for entity in filters:
+        matching = yield from _matching(filter_of(entity), present)
+        count += 0 if isinstance(matching, CoordinatorError) else len(matching)
+        if count > MATCHES_MAX:
+            return [CoordinatorError(ErrorCode.INVALID_REQUEST, TOO_MANY)] * len(filters)
+        matches.append(matching)
+    return matches
 
 
 def _matching(wanted: AclFilter, present: Sequence[Acl]) -> Steps[Sequence[Acl] | CoordinatorError]:
