@@ -26,6 +26,33 @@ class Sections:
     after: Section = EMPTY
 
 
+class SeenChange:
+    """A change of values by name that remembers them as they were before and after it.
+
+    It is called when its write begins, which other changes may share. If it is called again, the last call counts.
+    """
+
+    def __init__(
+        self, change: Callable[[Any], Mapping[str, Any]], value_of: Callable[[Any], Any] | None = None
+    ) -> None:
+        """``value_of``: what the audit trail has instead of a value."""
+        self._before: Mapping[str, Any] = {}
+        self._after: Mapping[str, Any] = {}
+        self._change = change
+        self._value_of = value_of
+
+    def __call__(self, before: Mapping[str, Any]) -> Any:
+        self._before, self._after = before, self._change(before)
+        return self._after
+
+    def alteration(self, resource: str) -> Change | None:
+        return alteration(resource, self._shown(self._before), self._shown(self._after))
+
+    def _shown(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        value_of = self._value_of
+        return values if value_of is None else {name: value_of(value) for name, value in values.items()}
+
+
 def who(connection: ResponseChannel) -> Who:
     """Who sends requests on a connection."""
     port = connection.peer.rpartition(":")[2]
@@ -64,15 +91,14 @@ def record_in_steps(call: Call, changes: Iterable[Change | None]) -> Steps[None]
         yield
 
 
-def recorded(call: Call, done: Done, resource: str, read: Callable[[], Mapping[str, Any]]) -> Done:
-    """Return ``done``, which also records what has changed. ``read`` returns the values of the resource."""
+def recorded(call: Call, done: Done, changed: Callable[[], Change | None]) -> Done:
+    """Return ``done``, which also records a change if it was made. ``changed`` returns it."""
     if not call.services.audit.is_on:
         return done
-    before = dict(read())
 
     def record_and_finish(failure: object) -> None:
         if failure is None:
-            change = alteration(resource, before, read())
+            change = changed()
             record(call, [] if change is None else [change])
         done(failure)
 

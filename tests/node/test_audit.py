@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from audit_helpers import audit_lines
+from audit_helpers import HeldWrites, audit_lines
 from authorizers import DenyingAuthorizer, Rule
 from harness import Client, NodeHarness, async_test, commit_values, committed_partition, join_and_sync, running_node
 from peers.wire import Plain
@@ -25,7 +25,9 @@ from callboard.runtime.node.environment import Environment
 from callboard.runtime.node.sample import sample
 from callboard.runtime.security.audit_file import FILE_NAME
 from callboard.runtime.security.resources import Operation, ResourceType
+from callboard.runtime.settings.dynamic import DynamicSettings
 from callboard.runtime.settings.table import Settings
+from callboard.runtime.topics.files import TopicFiles
 
 TOPIC, BROKER, GROUP = 2, 4, 32
 SET = 0
@@ -117,6 +119,44 @@ async def test_changes_of_settings_are_recorded(tmp_path: Path) -> None:
         ("IncrementalAlterConfigs", "alter", resource, {key: None}, {key: value}) for resource, key, value in altered
     ]
     assert changes[5:] == [("AlterConfigs", "alter", "Topic:t", {"retention.ms": "7"}, {"retention.ms": None})]
+
+
+@async_test
+async def test_each_change_of_settings_is_recorded_as_its_own_if_several_share_a_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {
+        (BROKER, "1"): (("group.max.size", "1"), ("group.max.size", "2"), ("groups.max", "3")),
+        (TOPIC, "t"): (("retention.ms", "1"), ("retention.ms", "2"), ("max.message.bytes", "3")),
+        (GROUP, "g"): (
+            ("consumer.session.timeout.ms", "46000"),
+            ("consumer.session.timeout.ms", "47000"),
+            ("consumer.heartbeat.interval.ms", "6000"),
+        ),
+    }
+
+    async def act(harness: NodeHarness, _client: Client) -> None:
+        writes, altering = HeldWrites(monkeypatch, DynamicSettings, TopicFiles), []
+        for number in range(3):
+            client = await harness.connect()
+            resources: Plain = [alteration(*resource, *each[number]) for resource, each in settings.items()]
+            asked = client.ask("incremental_alter_configs", resources=resources, validate_only=False)
+            altering.append(asyncio.create_task(asked))
+            await writes.wait_for(3 * (number + 1))
+        writes.release()
+        await asyncio.gather(*altering)
+
+    changes = await audited(tmp_path, act)
+    for resource, (name, other), values in (
+        ("Broker:1", ("group_max_size", "groups_max"), (1, 2, 3)),
+        ("Topic:t", ("retention.ms", "max.message.bytes"), ("1", "2", "3")),
+        ("Group:g", ("consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"), (46000, 47000, 6000)),
+    ):
+        assert [change[3:] for change in changes if change[2] == resource] == [
+            ({name: None}, {name: values[0]}),
+            ({name: values[0]}, {name: values[1]}),
+            ({other: None}, {other: values[2]}),
+        ]
 
 
 async def make_group_of_others(client: Client, group: str, offset: int) -> None:

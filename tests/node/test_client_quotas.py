@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-from audit_helpers import audit_lines
+from audit_helpers import HeldWrites, audit_lines
 from authorizers import DenyingAuthorizer, Rule
 from client_quota_helpers import ANONYMOUS, CLIENT_ID, IP, USER, alter, alteration
-from harness import DEADLINE_S, Client, async_test, running_node
+from harness import Client, async_test, running_node
 from peers.wire import Plain
 
 from callboard.runtime.security.resources import Operation, ResourceType
@@ -115,28 +114,13 @@ async def test_each_change_is_audited_as_its_own_if_several_share_a_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running_node(tmp_path, audit="file") as harness:
-        may_write, submitted = threading.Event(), 0
-        write, change = SecurityStore.write, SecurityStore.change
-
-        def write_later(store: SecurityStore, draft: Any) -> None:
-            may_write.wait(DEADLINE_S)
-            write(store, draft)
-
-        def note_and_change(store: SecurityStore, *arguments: Any) -> None:
-            nonlocal submitted
-            submitted += 1
-            change(store, *arguments)
-
-        monkeypatch.setattr(SecurityStore, "write", write_later)
-        monkeypatch.setattr(SecurityStore, "change", note_and_change)
-        altering = []
+        writes, altering = HeldWrites(monkeypatch, SecurityStore), []
         for number in (1, 2, 3):
             client = await harness.connect()
             entry = alteration({USER: "a"}, request_percentage=number)
             altering.append(asyncio.create_task(alter(client, entry)))
-            while submitted < number:
-                await asyncio.sleep(0.001)
-        may_write.set()
+            await writes.wait_for(number)
+        writes.release()
         assert await asyncio.gather(*altering) == 3 * [[("NONE", None)]]
     lines = audit_lines(tmp_path)
     values = [(line.get("before"), line["after"]) for line in lines]

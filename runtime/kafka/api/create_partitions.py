@@ -9,6 +9,7 @@ from typing import Any
 from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.steps import Steps, counted, pieces
 from ...common.shared_bytes import SharedBytes
+from ...security.audit import alteration
 from ..audited import recorded
 from ..authorize import Verdicts, authorize_in_steps
 from ..call import Call
@@ -93,8 +94,9 @@ def grow(call: Call, request: Any, done: Callable[[CoordinatorError | None], Non
     if call.request.validate_only:
         done(None)
     else:
-        grown = recorded(call, done, f"Topic:{topic.name}", lambda: {"partitions": len(topic.partitions)})
-        call.services.topic_admin.grow(topic, request.count, grown)
+        before, after = {"partitions": count}, {"partitions": request.count}
+        done = recorded(call, done, partial(alteration, f"Topic:{topic.name}", before, after))
+        call.services.topic_admin.grow(topic, request.count, done)
 
 
 def check_assignments(assignments: tuple[Any, ...], added: int, node_id: int) -> None:

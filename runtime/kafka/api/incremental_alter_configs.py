@@ -21,9 +21,9 @@ from ...common.shared_bytes import SharedBytes
 from ...settings.admin import dynamic_setting, parse_change
 from ...settings.dynamic import ConfigType, InvalidSetting, SettingValues
 from ...settings.rows import SettingValue, list_items
-from ...topics.setting_values import Overrides
+from ...topics.setting_values import Overrides, check_overrides
 from ...topics.settings import BY_NAME as TOPIC_SETTINGS
-from ..audited import recorded
+from ..audited import SeenChange, recorded
 from ..call import Call
 from ..checks import ACT_AS_BROKER, ALTER_BROKER_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_TOPIC_CONFIGS, Check
 from ..client_ids import shown_client_id
@@ -146,28 +146,27 @@ def alter_topic(call: Call, resource: Any, changes: Changes, done: Done) -> None
     if topic is None:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         raise CoordinatorError(code, f"The topic '{resource.resource_name}' does not exist.")
-    change = partial(changes.texts, resource.configs)
+    change = SeenChange(lambda overrides: check_overrides(changes.texts(resource.configs, overrides)))
     call.services.topic_admin.check_alter(topic, change)
     if call.request.validate_only:
         done(None)
     else:
-        done = recorded(call, done, f"Topic:{topic.name}", lambda: topic.policy.overrides)
-        call.services.topic_admin.alter(topic, change, done)
+        call.services.topic_admin.alter(
+            topic, change, recorded(call, done, partial(change.alteration, f"Topic:{topic.name}"))
+        )
 
 
 def alter_group(call: Call, resource: Any, changes: Changes, done: Done) -> None:
     """Change the settings of a group, which need not exist."""
     if not resource.resource_name:
         raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
-    admin, change = call.services.settings_admin.groups, partial(changes.texts, resource.configs)
-    admin.check_alter(resource.resource_name, change)
+    admin, name = call.services.settings_admin.groups, resource.resource_name
+    change = SeenChange(partial(changes.texts, resource.configs), value_of=int)
+    admin.check_alter(name, change)
     if call.request.validate_only:
         done(None)
     else:
-        given = call.services.configs.groups.given
-        name = resource.resource_name
-        done = recorded(call, done, f"Group:{name}", lambda: given.get(name, {}))
-        admin.alter(name, change, done)
+        admin.alter(name, change, recorded(call, done, partial(change.alteration, f"Group:{name}")))
 
 
 def refuse_logger(call: Call, resource: Any) -> None:
@@ -217,13 +216,14 @@ def alter_broker(call: Call, resource: Any, changes: Changes, done: Done) -> Non
     if name:
         check_node(call, name)
 
+    change = SeenChange(lambda table: changes.broker(table, resource.configs))
+
     def make(broker: SettingValues, all_brokers: SettingValues) -> tuple[SettingValues, SettingValues]:
-        values = changes.broker(broker if name else all_brokers, resource.configs)
+        values = change(broker if name else all_brokers)
         return (values, all_brokers) if name else (broker, values)
 
     if not call.request.validate_only:
-        configs = call.services.configs
-        done = recorded(call, done, f"Broker:{name}", lambda: configs.broker if name else configs.all_brokers)
+        done = recorded(call, done, partial(change.alteration, f"Broker:{name}"))
         admin.change(make, done, changed_by=author(call))
         return
     try:
