@@ -30,6 +30,7 @@ WHEEL_STEPS = "CALLBOARD_WHEEL_STEPS=5000000"
 FUZZ_FRAMES = "CALLBOARD_FUZZ_FRAMES=100000"
 TLS_FUZZ_CASES = "CALLBOARD_TLS_FUZZ_CASES=100000"
 SASL_FUZZ_CASES = "CALLBOARD_SASL_FUZZ_CASES=100000"
+LONG_TOKENS = ("CALLBOARD_TOKEN_LIFETIME_S=15", "CALLBOARD_TOKENS_RUN_S=300")
 FAULTS = 10  # of a seed
 MANY_EXAMPLES = "CALLBOARD_EXAMPLE_FACTOR=20"
 
@@ -127,6 +128,11 @@ def run_tls_fuzz(seed: int) -> str | None:
 def run_sasl_fuzz(seed: int) -> str | None:
     """100,000 clients whose authentication is damaged."""
     return run_pytest("tests/kafka/test_sasl_fuzz.py", f"CALLBOARD_SASL_FUZZ_SEED={seed}", SASL_FUZZ_CASES)
+
+
+def run_tokens(seed: int) -> str | None:
+    """Five minutes of real clients with tokens of 15 seconds. The seed is not used."""
+    return run_pytest("tests/peers/test_short_tokens.py", *LONG_TOKENS)
 
 
 def run_leases(seed: int) -> str | None:
@@ -267,6 +273,7 @@ PROOFS: Mapping[str, Proof] = {
         *(run_sasl_fuzz, 100, 1),
         f"{SASL_FUZZ_CASES} CALLBOARD_SASL_FUZZ_SEED={{seed}} pytest tests/kafka/test_sasl_fuzz.py",
     ),
+    "tokens": Proof(run_tokens, 1, 1, f"{' '.join(LONG_TOKENS)} pytest tests/peers/test_short_tokens.py"),
     "leases": Proof(run_leases, 500, 1, "CALLBOARD_LEASE_SEED={seed} pytest tests/member/test_member_lease.py"),
     "properties": Proof(
         run_properties, 100, 1, f"{MANY_EXAMPLES} pytest tests/log -m hypothesis --hypothesis-seed={{seed}}"
