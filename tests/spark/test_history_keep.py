@@ -50,6 +50,7 @@ from callboard.spark.history.table import FILES_VERSION, FROM_OFFSET, PARTITION_
 from callboard.spark.options import Options
 from callboard.spark.scan import PartitionScan
 
+SPARK_DEADLINE_S = 600.0  # Spark starts and plans, on a busy machine
 LATE_MS = START_MS + 400 * DAY_MS
 ALWAYS = CompactionSettings(LATE_MS, "a test", min_ratio=-1.0, delete_retention_ms=0)
 
@@ -308,8 +309,12 @@ def test_keep_after_kill_9_has_each_record_once(spark: SparkSession, tmp_path: P
     process = subprocess.Popen([*command, "--master", "local[2]"], start_new_session=True, stderr=subprocess.DEVNULL)
     try:
         wait_until(
-            lambda: list(table.glob(".spark-staging*")) + list(table.glob("day=*")), bool, "that Spark writes rows"
+            lambda: [process.poll(), *table.glob(".spark-staging*"), *table.glob("day=*")],
+            lambda found: found != [None],
+            "Spark to write rows",
+            SPARK_DEADLINE_S,
         )
+        assert process.poll() is None, "the command has ended"
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
