@@ -103,8 +103,12 @@ class LeavingMember(NamedTuple):
 
 
 class LeaveGroup(NamedTuple):
+    """``client_id``, ``client_host``: of the sender, as in JoinGroup; "" if it is not a client of the server."""
+
     group_id: str
     members: tuple[LeavingMember, ...]
+    client_id: str = ""
+    client_host: str = ""
 
 
 class LeftMember(NamedTuple):
@@ -138,6 +142,7 @@ class OffsetCommit(NamedTuple):
     commits: tuple[Commit, ...]
     retention_ms: int = -1  # v2-v4 only
     supports_group_id_not_found: bool = True  # v9+: GROUP_ID_NOT_FOUND instead of ILLEGAL_GENERATION
+    former_member_id: str = ""  # of a simple consumer: the member that its connection was before
 
 
 class TxnOffsetCommit(NamedTuple):

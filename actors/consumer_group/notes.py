@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from ..engine_ports import Clock
-from ..group.events import Cause, GroupEvent, Kind, Reason, event_of, leave_cause
+from ..group.events import Cause, GroupEvent, Kind, Reason, event_of
+from ..group.leave_causes import leave_cause
 from ..messages import JoinGroup, LeaveGroup
 from ..steps import Steps, pieces
 from .messages import LEAVE_STATIC_EPOCH, ConsumerHeartbeat
@@ -112,7 +113,7 @@ def _causes_of_leaving(request: LeaveGroup, removed: Iterable[Identified]) -> It
     by_instance = {leaving.group_instance_id: leaving for leaving in reversed(request.members)}
     for identity in removed:
         leaving = by_id.get(identity.member_id) or by_instance[identity.group_instance_id]
-        yield leave_cause(leaving.member_id, leaving.reason, identity)
+        yield leave_cause(leaving, request, identity)
 
 
 def _cause_of_change(message: Any, state: GroupState) -> Cause:

@@ -19,6 +19,7 @@ from ..ports import Entry
 from ..records import Record
 from ..steps import Steps, run_steps
 from ..timer.messages import Cancel, Schedule
+from .commit_guard import CommitGuard
 from .contexts import deliver_reply
 from .effects import Deadline, Effects
 from .environment import GroupEnvironment
@@ -54,6 +55,7 @@ class ActiveGroup:
         "environment",
         "group",
         "group_id",
+        "guard",
         "idle",
         "in_flight",
         "listed",
@@ -69,6 +71,7 @@ class ActiveGroup:
         self.data = data
         self.environment = environment
         self.effects = Effects(environment.counters, GroupHistory(group_id, environment.event_log))
+        self.guard = CommitGuard()
         self.in_flight = InFlight()
         self.listed: GroupChanged | None = None
         self.idle = Deadline(IDLE)
@@ -91,6 +94,7 @@ class ActiveGroup:
         """Send what the last decisions caused, events first."""
         effects = self.effects
         if effects.events:
+            self.guard.note(effects.events)
             effects.report_events()
         if effects.records:
             self.append(effects.records, effects.context)
@@ -152,7 +156,8 @@ class ActiveGroup:
 
     def _schedule_idle_deadline(self) -> None:
         self.appends_before_idle = self.in_flight.appends_sent
-        self.idle.set(self.environment.clock.monotonic_ms() + IDLE_MS, self.effects)
+        due_ms = self.environment.clock.monotonic_ms() + IDLE_MS
+        self.idle.set(max(due_ms, self.guard.end_ms), self.effects)
 
     def _schedule_alarms(self) -> None:
         alarms, self.effects.alarms = self.effects.alarms, {}

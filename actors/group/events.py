@@ -17,9 +17,6 @@ DEAD_NAME = "Dead"
 CLIENT_REASON_CHARACTERS_MAX = 255
 """KIP-800 lets a client explain a JoinGroup or LeaveGroup in so many characters; longer texts are cut."""
 
-ADMIN_REASON = "member was removed by an admin"
-"""The beginning of the reason in a LeaveGroup of Kafka's admin client."""
-
 
 class Kind(StrEnum):
     """What happened to the group."""
@@ -156,14 +153,3 @@ def event_of(kind: Kind, cause: Cause, state: str, generation: int, *, wall_ms: 
 def shown_reason(client_reason: str | None) -> str:
     """A client's reason (KIP-800), cut at 255 characters, then with control characters escaped."""
     return printable(client_reason[:CLIENT_REASON_CHARACTERS_MAX]) if client_reason else ""
-
-
-def leave_cause(requested_id: str, client_reason: str | None, member: Identity | None) -> Cause:
-    """The cause of a removal by LeaveGroup. ``requested_id``: the member id in the request.
-
-    ``member`` is None if the member had not joined yet.
-
-    An admin names only the instance, or gives the reason of Kafka's admin client. Consumers name their member id.
-    """
-    is_by_admin = not requested_id or (client_reason is not None and client_reason.startswith(ADMIN_REASON))
-    return Cause(Reason.ADMIN if is_by_admin else Reason.MEMBER_LEFT, member, client_reason)

@@ -38,12 +38,19 @@ def commit(
         active.apply_effects()
     if error is not NO_ERROR:
         return error_reply(request, error)
+    if request.generation_id < 0 and _is_from_removed_member(active, request):
+        return error_reply(request, ErrorCode.UNKNOWN_MEMBER_ID)
     environment = active.environment
     now_ms, metadata_max = environment.clock.wall_ms(), environment.settings.offset_metadata_max_bytes
     if len(request.commits) > SHORT_WORK_ITEMS:
         return _commit_in_steps(active, request, reply, lambda part: make_records(part, now_ms, metadata_max))
     errors, records = make_records(request, now_ms, metadata_max)
     return _append_commits(active, reply, errors, records)
+
+
+def _is_from_removed_member(active: ActiveGroup, request: OffsetCommit | TxnOffsetCommit) -> bool:
+    now_ms = active.environment.clock.monotonic_ms()
+    return isinstance(request, OffsetCommit) and active.guard.refuses(request.former_member_id, now_ms)
 
 
 def _append_commits(

@@ -10,8 +10,9 @@ from ..steps import SHORT_WORK_ITEMS, Steps, pieces, run_steps
 from .contexts import ReplyContext
 from .core import GroupCore
 from .effects import Effects
-from .events import Cause, Kind, Reason, leave_cause
+from .events import Cause, Kind, Reason
 from .identity import identify
+from .leave_causes import leave_cause
 from .members import GroupMember
 from .states import Event
 
@@ -60,7 +61,7 @@ def _leave_in_steps(group: GroupCore, request: LeaveGroup, reply: ReplyTo | None
     first_cause: Cause | None = None
     for members in pieces(request.members):
         for leaving in members:
-            result, cause = _remove_leaving(group, leaving, effects)
+            result, cause = _remove_leaving(group, leaving, request, effects)
             results.append(result)
             first_cause = first_cause or cause
         yield
@@ -73,13 +74,15 @@ def _leave_in_steps(group: GroupCore, request: LeaveGroup, reply: ReplyTo | None
     return DEFERRED
 
 
-def _remove_leaving(group: GroupCore, leaving: LeavingMember, effects: Effects) -> tuple[LeftMember, Cause | None]:
+def _remove_leaving(
+    group: GroupCore, leaving: LeavingMember, request: LeaveGroup, effects: Effects
+) -> tuple[LeftMember, Cause | None]:
     """The result for one member, and the cause of the following rebalance; None if nobody was removed."""
     member_id, instance_id = leaving.member_id, leaving.group_instance_id
     if not member_id and instance_id is not None:
         member_id = group.members.static.get(instance_id, "")
     member = group.members.by_id.get(member_id)
-    cause = leave_cause(leaving.member_id, leaving.reason, member)
+    cause = leave_cause(leaving, request, member)
     if member_id in group.members.pending:
         forget_pending(group, member_id, effects)
         return LeftMember(leaving.member_id, instance_id, ErrorCode.NONE), cause

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from ...actors.assignors.assignment import read_assignment
 from ...actors.errors import CoordinatorError, ErrorCode
-from ...actors.group.events import ADMIN_REASON
 from ...actors.group.kind import ABSENT_NAME
 from ...actors.group.kinds import KINDS
+from ...actors.group.leave_causes import ADMIN_REASON
 from ...actors.group.subscription import subscribed_topics
 from ...actors.messages import (
     Commit,

@@ -1,4 +1,4 @@
-"""ClientBuffers: the bytes that a server holds for its clients, with their limits."""
+"""ClientBuffers: what a server keeps in memory for its connections, with their limits."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Protocol
 from ..settings.table import Settings
 from .held_bytes import HeldBytes
 from .over_limit import OverLimitReports
+from .used_member_ids import UsedMemberIds
 
 
 class BufferHolder(Protocol):
@@ -41,10 +42,12 @@ class ClientBuffers:
 
     ``fetches``: Fetches of many partitions that wait for records. ``settings`` returns the effective settings. Above a
     limit the connection that has waited longest is closed, and the Fetch that has waited longest is answered.
+    ``used_member_ids`` has a limit for each connection.
     """
 
     def __init__(self, settings: Callable[[], Settings], over_limit: OverLimitReports) -> None:
         self.over_limit = over_limit
+        self.used_member_ids = UsedMemberIds()
         self.unsent = HeldBytes[BufferHolder](lambda: settings().queued_max_response_bytes, self._close_unsent)
         self.unread = HeldBytes[BufferHolder](lambda: settings().queued_max_request_bytes, self._close_unread)
         self.fetches = HeldBytes[WaitingFetch](lambda: settings().queued_max_request_bytes, _answer)

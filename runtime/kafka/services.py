@@ -33,6 +33,7 @@ from .principal import IN_PROCESS, Principal
 from .response_queue import ResponseQueue
 from .shared_steps import SharedSteps
 from .slices import Slices
+from .used_member_ids import UsedMemberIds
 
 
 class Origin(NamedTuple):
@@ -203,6 +204,10 @@ class Services(Protocol):
     @property
     def shared_steps(self) -> SharedSteps:
         """Long work whose result several requests share."""
+
+    @property
+    def used_member_ids(self) -> UsedMemberIds:
+        """Which members of groups the open connections were."""
 
     @property
     def over_limit(self) -> OverLimitReports:

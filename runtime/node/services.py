@@ -23,6 +23,7 @@ from ..kafka.peer_gate import PeerGate
 from ..kafka.response_queue import ResponseQueue
 from ..kafka.shared_steps import SharedSteps
 from ..kafka.slices import Slices
+from ..kafka.used_member_ids import UsedMemberIds
 from ..loading.sink import LoadSink
 from ..security.acl_store import AclStore
 from ..security.audit import Audit
@@ -94,6 +95,10 @@ class NodeServices:
     @property
     def over_limit(self) -> OverLimitReports:
         return self.buffers.over_limit
+
+    @property
+    def used_member_ids(self) -> UsedMemberIds:
+        return self.buffers.used_member_ids
 
     @property
     def shared_steps(self) -> SharedSteps:

@@ -9,17 +9,12 @@ from actor_system.requests import REBALANCE_MS, SESSION_MS, offers
 from actor_system.simulated_group import SimulatedGroup
 
 from callboard.actors.errors import ErrorCode
-from callboard.actors.group.events import (
-    ADMIN_REASON,
-    CLIENT_REASON_CHARACTERS_MAX,
-    GroupEvent,
-    Kind,
-    Reason,
-    shown_reason,
-)
+from callboard.actors.group.events import CLIENT_REASON_CHARACTERS_MAX, GroupEvent, Kind, Reason, shown_reason
 from callboard.actors.group.joining import NEW_MEMBER_JOIN_TIMEOUT_MS
+from callboard.actors.group.leave_causes import ADMIN_REASON, leave_cause
+from callboard.actors.group.members import GroupMember
 from callboard.actors.group.states import State
-from callboard.actors.messages import LeavingMember
+from callboard.actors.messages import LeaveGroup, LeavingMember
 
 Way = Callable[[], tuple[SimulatedGroup, str]]
 """A way into a rebalance: the group, and the id of the member that caused it; "" for none."""
@@ -288,6 +283,22 @@ def test_heartbeats_and_commits_cause_no_event() -> None:
 
 
 # The client's own words (KIP-800) ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "sender, expected",
+    [
+        (("member", "/10.0.0.1"), Reason.MEMBER_LEFT),
+        (("", ""), Reason.MEMBER_LEFT),  # a member in this process
+        (("other", "/10.0.0.1"), Reason.ADMIN),
+        (("member", "/10.0.0.2"), Reason.ADMIN),
+    ],
+)
+def test_member_that_another_client_removes_has_not_left_by_itself(sender: tuple[str, str], expected: Reason) -> None:
+    leaving = LeavingMember("m", None)
+    member = GroupMember("m", None, "member", "/10.0.0.1")
+    assert leave_cause(leaving, LeaveGroup("g", (leaving,), *sender), member).reason is expected
+    assert leave_cause(leaving, LeaveGroup("g", (leaving,), *sender), None).reason is Reason.MEMBER_LEFT
 
 
 def test_join_has_the_reason_of_the_client() -> None:

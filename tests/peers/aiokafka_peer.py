@@ -25,6 +25,7 @@ from aiokafka.coordinator.protocol import (  # type: ignore[import-untyped, unus
 )
 
 from .peer_main import (
+    AUTO_COMMIT_INTERVAL_MS,
     HEARTBEAT_INTERVAL_MS,
     PARTITIONS_PER_TOPIC,
     POLL_S,
@@ -190,7 +191,8 @@ async def _start_consumer(options: SimpleNamespace) -> Any:
         session_timeout_ms=options.session_timeout_ms,
         heartbeat_interval_ms=HEARTBEAT_INTERVAL_MS,
         auto_offset_reset=options.reset,
-        enable_auto_commit=False,
+        enable_auto_commit=options.auto_commits,
+        auto_commit_interval_ms=AUTO_COMMIT_INTERVAL_MS,
         isolation_level=options.isolation,
         fetch_max_wait_ms=100,
         # If the leader moves while a position is reset, ListOffsets goes to the old leader until metadata is that old.

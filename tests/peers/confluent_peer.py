@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from .peer_main import (
+    AUTO_COMMIT_INTERVAL_MS,
     HEARTBEAT_INTERVAL_MS,
     PARTITIONS_PER_TOPIC,
     POLL_S,
@@ -150,7 +151,8 @@ def _consumer_settings(options: SimpleNamespace) -> dict[str, Any]:
         "client.id": options.client_id,
         "group.id": options.group,
         "auto.offset.reset": RESETS[options.reset],
-        "enable.auto.commit": False,
+        "enable.auto.commit": options.auto_commits,
+        "auto.commit.interval.ms": AUTO_COMMIT_INTERVAL_MS,
         "isolation.level": options.isolation,
         "fetch.wait.max.ms": 100,
         "reconnect.backoff.max.ms": 500,

@@ -48,9 +48,11 @@ class GroupClients:
         isolation: str = "read_uncommitted",
         protocol: str = "classic",
         topic: str | None = None,
+        auto_commits: bool = False,
     ) -> ConsumerPeer:
         """A consumer that is subscribed to the topic, or to another one.
 
+        ``auto_commits``: whether the library commits what was received, every ``AUTO_COMMIT_INTERVAL_MS``.
         ``reset``: ``earliest`` or ``none`` (an error).
         ``protocol``: of the group; only confluent-kafka has the other one, ``consumer`` (KIP-848).
         """
@@ -68,6 +70,7 @@ class GroupClients:
             instance=instance,
             isolation=isolation,
             protocol=protocol,
+            auto_commits=auto_commits,
         )
         self._closing.callback(member.finish)
         return member

@@ -21,6 +21,7 @@ from kafka.coordinator.assignors.roundrobin import (  # type: ignore[attr-define
 from kafka.errors import KafkaConnectionError  # type: ignore[attr-defined, import-untyped, unused-ignore]
 
 from .peer_main import (
+    AUTO_COMMIT_INTERVAL_MS,
     HEARTBEAT_INTERVAL_MS,
     PARTITIONS_PER_TOPIC,
     POLL_S,
@@ -172,7 +173,8 @@ def _consumer_settings(options: SimpleNamespace) -> dict[str, Any]:
         "session_timeout_ms": options.session_timeout_ms,
         "heartbeat_interval_ms": HEARTBEAT_INTERVAL_MS,
         "auto_offset_reset": options.reset,
-        "enable_auto_commit": False,
+        "enable_auto_commit": options.auto_commits,
+        "auto_commit_interval_ms": AUTO_COMMIT_INTERVAL_MS,
         "isolation_level": options.isolation,
         "fetch_max_wait_ms": 100,
         "reconnect_backoff_max_ms": 500,

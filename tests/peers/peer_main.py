@@ -18,6 +18,7 @@ from typing import Any, Protocol
 POLL_S = 0.1
 # A member learns of a rebalance by a heartbeat, so frequent heartbeats make the tests short.
 HEARTBEAT_INTERVAL_MS = 300
+AUTO_COMMIT_INTERVAL_MS = 500
 PARTITIONS_PER_TOPIC = 6
 
 Command = dict[str, Any]

@@ -31,7 +31,11 @@ def handle_unchecked(call: Call) -> None:
 
 def answer_at_once(channel: ResponseChannel, schema: Schema, request: Any) -> bytes | None:
     error = channel.services.groups.answer_at_once(_message(schema, request))
-    return None if error is NOT_HANDLED else body(schema, error)
+    if error is NOT_HANDLED:
+        return None
+    if error is ErrorCode.UNKNOWN_MEMBER_ID:
+        _note_former_member(channel, request)
+    return body(schema, error)
 
 
 def _message(schema: Schema, request: Any) -> Heartbeat:
@@ -40,7 +44,14 @@ def _message(schema: Schema, request: Any) -> Heartbeat:
 
 
 def encode(call: Call, error: ErrorCode) -> bytes:
+    if error is ErrorCode.UNKNOWN_MEMBER_ID:
+        _note_former_member(call.connection, call.request)
     return body(call.schema, error)
+
+
+def _note_former_member(channel: ResponseChannel, request: Any) -> None:
+    """The member may have joined by another connection, before this one was opened."""
+    channel.services.used_member_ids.note(channel, request.group_id, request.member_id)
 
 
 @cache

@@ -67,9 +67,11 @@ def handle(call: Call) -> None:
 
 def encode(call: Call, answer: Joined) -> Body:
     """The body; for the leader of a large group, the work that makes it."""
+    if answer.error:
+        _report_refusal(call, answer)
+    else:
+        call.services.used_member_ids.note(call.connection, call.request.group_id, answer.member_id)
     if not answer.members:  # followers, and errors
-        if answer.error:
-            _report_refusal(call, answer)
         return _encode(call, answer)
     steps = _encode_with_members(call, answer)
     return steps if len(answer.members) > SHORT_WORK_ITEMS else run_steps(steps)

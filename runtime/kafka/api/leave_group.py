@@ -31,7 +31,8 @@ def handle(call: Call) -> Steps[None]:
             yield
     else:
         leaving.append(LeavingMember(request.member_id, None))
-    call.ask_group(LeaveGroup(request.group_id, tuple(leaving)), encode)
+    sender = call.connection.client_id, call.connection.client_host
+    call.ask_group(LeaveGroup(request.group_id, tuple(leaving), *sender), encode)
 
 
 def encode(call: Call, answer: Left) -> Steps[bytes | SharedBytes]:

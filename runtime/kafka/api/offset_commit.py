@@ -168,14 +168,16 @@ def _ask_group(call: Call, split: SplitCommits, counts: Sequence[int]) -> None:
 
 def _message(call: Call, commits: Sequence[Commit]) -> OffsetCommit:
     request, version = call.request, call.schema.version
+    group_id, generation_id = request.group_id, request.generation_id_or_member_epoch
     return OffsetCommit(
-        request.group_id,
+        group_id,
         request.member_id,
         request.group_instance_id if version >= INSTANCE_ID_FROM else None,
-        request.generation_id_or_member_epoch,
+        generation_id,
         tuple(commits),
         milliseconds(request.retention_time) if version <= RETENTION_UNTIL else -1,
         version >= UNKNOWN_GROUP_FROM,
+        call.services.used_member_ids.last(call.connection, group_id) if generation_id < 0 else "",
     )
 
 
