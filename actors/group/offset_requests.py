@@ -38,7 +38,7 @@ def commit(
         active.apply_effects()
     if error is not NO_ERROR:
         return error_reply(request, error)
-    if request.generation_id < 0 and _is_from_removed_member(active, request):
+    if request.generation_id < 0 and not request.member_id and _is_from_removed_member(active, request):
         return error_reply(request, ErrorCode.UNKNOWN_MEMBER_ID)
     environment = active.environment
     now_ms, metadata_max = environment.clock.wall_ms(), environment.settings.offset_metadata_max_bytes
