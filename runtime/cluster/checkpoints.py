@@ -122,4 +122,4 @@ class Checkpoints:
         older = [other for other in await self._store.list(floor_prefix(self._session)) if other < key]
         rounds = [round_key(self._session, number) for number in range(self._floor, floor)]
         self._floor = floor
-        await self._store.delete([*rounds, *older])
+        await self._store.delete([*rounds, *older, *self._wal.packs.forget_below(floor)])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from .held_partitions import HeldPartitions
-from .keys import SESSIONS, alive_key, manifest_prefix, number_of, segment_prefix, wal_prefix
+from .keys import SESSIONS, alive_key, manifest_prefix, number_of, pack_prefix, segment_prefix, wal_prefix
 from .manifest import Manifest, decode_manifest, newest_manifest
 from .register import Register
 from .register_log import RegisterLog
@@ -97,7 +97,8 @@ class GarbageCollector:
             return
         [last] = await self._store.get(rounds[-1:])
         if last is not None and decode_round(last).is_seal:
-            await self._store.delete([*rounds[:-1], alive_key(name)])
+            packs = await self._store.list(pack_prefix(name))
+            await self._store.delete([*rounds[:-1], *packs, alive_key(name)])
 
 
 def _is_taken(manifest: Manifest, register: Register) -> bool:

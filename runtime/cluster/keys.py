@@ -10,6 +10,7 @@ TOPICS = "topics/"
 SESSIONS = "alive/"
 TOMBSTONES = "out/"
 ROUNDS = "wal/"
+PACKS = "pack/"
 FLOORS = "low/"
 MANIFESTS = "man/"
 SEGMENTS = "seg/"
@@ -56,6 +57,19 @@ def round_key(session: str, number: int) -> str:
     return f"{wal_prefix(session)}{number:010d}"
 
 
+def pack_prefix(session: str) -> str:
+    return f"{PACKS}{session}/"
+
+
+def pack_key(session: str, first: int, end: int) -> str:
+    """A copy of the rounds from ``first`` on, below ``end``."""
+    return f"{pack_prefix(session)}{first:010d}-{end:010d}"
+
+
+def pack_end(key: str) -> int:
+    return int(key.rpartition("-")[2])
+
+
 def manifest_prefix(partition: int) -> str:
     return f"{MANIFESTS}{partition:05d}/"
 
@@ -79,5 +93,5 @@ def owner_of(key: str) -> str:
 
 
 def number_of(key: str) -> int:
-    """The number at the end of a key; of a segment, the version of its manifest."""
+    """The number at the end of a key; of a segment, the version of its manifest; of a pack, its first round."""
     return int(key.rpartition("/")[2].partition("-")[0])

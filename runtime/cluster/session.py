@@ -146,6 +146,7 @@ class Session:
         self._start("watch", self._watch())
         self._start("continuity", self._continuity().keep_checking(self._store))
         self._start("checkpoints", self.log.keep_short())
+        self._start("packs", self.log.keep_packed())
         self._start("garbage", garbage.collect_regularly())
         while self.phase != Phase.ENDED:
             await asyncio.wait(list(self._tasks.values()), return_when=asyncio.FIRST_COMPLETED)

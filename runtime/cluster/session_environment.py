@@ -27,15 +27,17 @@ class SessionEnvironment(NamedTuple):
     """``now``: seconds of a clock that goes on while the machine is suspended. ``token``: 8 random bytes.
 
     ``ttl_s``: a session that shows no sign of life for this long is declared dead. A checkpoint is written after
-    ``checkpoint_interval_s``, and when this many bytes or rounds are in no segment. After each
-    ``continuity_interval_s`` the store is compared with what the session knows. ``expect`` gets the partitions that the
-    session may own soon, whenever they may have changed, so that the process can prepare to load them.
+    ``checkpoint_interval_s``, and when this many bytes or rounds are in no segment. ``pack_rounds``: of each pack of
+    the WAL; 0: there are none. After each ``continuity_interval_s`` the store is compared with what the session knows.
+    ``expect`` gets the partitions that the session may own soon, whenever they may have changed, so that the process
+    can prepare to load them.
     """
 
     ttl_s: float = 1.5
     checkpoint_interval_s: float = 10.0
     checkpoint_bytes: int = 8 * 1024 * 1024
     checkpoint_rounds: int = 256
+    pack_rounds: int = 0
     garbage_interval_s: float = 60.0
     continuity_interval_s: float = 10.0
     now: Callable[[], float] = boottime_s

@@ -27,9 +27,9 @@ class SessionLog:
         self.held = HeldPartitions()
         self._store = store
         self._environment = environment
-        self._wal = WalWriter(store, session)
+        self._wal = WalWriter(store, session, environment.pack_rounds)
         self._checkpoints = Checkpoints(store, session, environment, self._wal, self.held)
-        self._tails = TailReader(store)
+        self._tails = TailReader(store, has_packs=environment.pack_rounds > 0)
         self._newest = Batched(self._newest_manifests)
         self._alive = Batched(self._confirm_alive)
         self._last_checkpoint = 0  # the number of the next round then
@@ -117,6 +117,10 @@ class SessionLog:
             if self.held.with_batches() or self._wal.next_number != self._last_checkpoint:
                 await self.checkpoint()
                 await self._checkpoints.delete_rounds()
+
+    async def keep_packed(self) -> None:
+        """Write copies of rounds that a takeover reads with fewer operations, for ever."""
+        await self._wal.packs.keep_packed()
 
     async def _wait_until_due(self) -> None:
         waits = asyncio.ensure_future(self._is_due.wait())

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from ..log.format.batch import offsets_of
 from ..log.journal_frames import frame_batches, frame_content
 from .manifest import Manifest
+from .packs import list_packs
 from .store import Store
 from .wal import WalDamaged, read_floor, read_tail
 
@@ -16,10 +17,11 @@ Batches = Sequence[bytes]
 
 
 class TailReader:
-    """Reads each WAL once for all partitions that go on in it."""
+    """Reads each WAL once for all partitions that go on in it. ``has_packs``: the sessions of this store write some."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, has_packs: bool) -> None:
         self._store = store
+        self._has_packs = has_packs
         self._reads: dict[str, asyncio.Task[Mapping[int, Batches]]] = {}
 
     async def batches(self, manifest: Manifest) -> Batches:
@@ -43,10 +45,17 @@ class TailReader:
         """Free the memory. Reads in progress go on."""
         self._reads.clear()
 
+    async def _find(self, session: str) -> tuple[int, Sequence[str]]:
+        """The floor of a session, and its packs."""
+        if not self._has_packs:
+            return await read_floor(self._store, session), ()
+        return await asyncio.gather(read_floor(self._store, session), list_packs(self._store, session))
+
     async def _read(self, session: str) -> Mapping[int, Batches]:
         """All that is there: below the floor nothing is needed."""
         by_partition: dict[int, list[bytes]] = defaultdict(list)
-        async for frame in read_tail(self._store, session, await read_floor(self._store, session)):
+        floor, packs = await self._find(session)
+        async for frame in read_tail(self._store, session, floor, packs=packs):
             for partition, batch in frame_batches(frame_content(frame)):
                 by_partition[partition].append(bytes(batch))
         return by_partition

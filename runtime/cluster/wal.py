@@ -7,19 +7,19 @@ seal on is ever acknowledged.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from struct import Struct
 from typing import NamedTuple
 
 from .documents import FormatUnknown
 from .keys import floor_prefix, number_of, round_key, tombstone_key, wal_prefix
+from .packs import PackWriter
+from .read_ahead import ReadAhead
 from .store import Store, settle
 
 _HEAD = Struct(">c8s8s")
 ROUND, SEAL = b"R", b"S"
 NO_TOKEN = bytes(8)
-READ_AHEAD = 64
-"""Rounds that a reader asks for at once."""
 
 
 class Fenced(Exception):
@@ -51,9 +51,13 @@ def decode_round(data: bytes) -> Round:
 
 
 class WalWriter:
-    """Appends the rounds of one session. ``next_number``: all rounds below are stored, the last with ``last_token``."""
+    """Appends the rounds of one session. ``next_number``: all rounds below are stored, the last with ``last_token``.
 
-    def __init__(self, store: Store, session: str) -> None:
+    ``packs``: copies of them. ``pack_rounds``: as many are in one; 0: there are none.
+    """
+
+    def __init__(self, store: Store, session: str, pack_rounds: int = 0) -> None:
+        self.packs = PackWriter(store, session, pack_rounds)
         self._store = store
         self._session = session
         self.last_token = NO_TOKEN
@@ -64,6 +68,7 @@ class WalWriter:
         data = Round(False, token, self.last_token, content).encode()
         if await settle(self._store, round_key(self._session, self.next_number), data) != data:
             raise Fenced(f"the WAL of {self._session} is sealed")
+        self.packs.add(self.next_number, data)
         self.last_token = token
         self.next_number += 1
 
@@ -91,25 +96,28 @@ async def seal(store: Store, session: str, token: bytes, start: int = 0) -> int:
         number += 1
 
 
-async def read_tail(store: Store, session: str, start: int, stop: int | None = None) -> AsyncIterator[bytes]:
+async def read_tail(
+    store: Store, session: str, start: int, stop: int | None = None, packs: Sequence[str] = ()
+) -> AsyncIterator[bytes]:
     """The contents of the rounds from ``start`` up to the seal, or to ``stop``, which is the number after the last one.
 
-    Raises WalDamaged if one is missing.
+    ``packs``: the keys of the session's packs, if they were listed. Raises WalDamaged if a round is missing.
     """
+    ahead = ReadAhead(store, session, stop)
+    if packs:
+        await ahead.read_packs(start, packs)
     number, previous = start, None
     while stop is None or number < stop:
-        end = number + READ_AHEAD if stop is None else min(number + READ_AHEAD, stop)
-        keys = [round_key(session, n) for n in range(number, end)]
-        for data in await store.get(keys):
-            if data is None:
-                raise WalDamaged(f"round {number} of session {session} is missing, and no seal is before it")
-            stored = decode_round(data)
-            if stored.is_seal:
-                return
-            if previous is not None and stored.previous != previous:
-                raise WalDamaged(f"round {number} of session {session} does not follow round {number - 1}")
-            previous, number = stored.token, number + 1
-            yield stored.content
+        data = await ahead.get(number)
+        if data is None:
+            raise WalDamaged(f"round {number} of session {session} is missing, and no seal is before it")
+        stored = decode_round(data)
+        if stored.is_seal:
+            return
+        if previous is not None and stored.previous != previous:
+            raise WalDamaged(f"round {number} of session {session} does not follow round {number - 1}")
+        previous, number = stored.token, number + 1
+        yield stored.content
 
 
 async def confirm_alive(store: Store, session: str) -> None:

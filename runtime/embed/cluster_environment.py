@@ -93,4 +93,5 @@ def session_environment(settings: Settings, engine: StoreEngine) -> SessionEnvir
         checkpoint_interval_s=engine.checkpoint_interval_s,
         continuity_interval_s=engine.checkpoint_interval_s,
         checkpoint_rounds=engine.checkpoint_rounds,
+        pack_rounds=engine.pack_rounds,
     )

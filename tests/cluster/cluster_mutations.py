@@ -235,6 +235,21 @@ def unanswered_round_counts_as_stored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(wal.WalWriter, "append", append)
 
 
+def round_is_packed_before_it_is_stored(patch: pytest.MonkeyPatch) -> None:
+    """A pack has a round that may not be stored: a seal may be in its place."""
+    append = wal.WalWriter.append
+
+    async def pack_first(self: wal.WalWriter, content: bytes, token: bytes) -> None:
+        add, self.packs.add = self.packs.add, lambda *_: None  # type: ignore[method-assign]
+        add(self.next_number, wal.Round(False, token, self.last_token, content).encode())
+        try:
+            await append(self, content, token)
+        finally:
+            self.packs.add = add  # type: ignore[method-assign]
+
+    patch.setattr(wal.WalWriter, "append", pack_first)
+
+
 def reads_without_lease(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Lease, "is_valid", property(lambda self: True))
 

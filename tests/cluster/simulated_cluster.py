@@ -36,6 +36,8 @@ CALM_S = 8.0
 REQUEST_TIMEOUT_S = 1.0
 SEEDS_PER_OPERATOR = 4
 """In one of so many seeds an operator drains and seals nodes."""
+PACK_ROUNDS = (0, 2)
+"""By turns of as many seeds."""
 SLOW_LOADS = 0.25
 """The part of the seeds with three nodes or more that end with slow loads."""
 
@@ -64,6 +66,7 @@ class Cluster:
         self.loop = loop
         self.is_exclusive = is_exclusive
         self.has_operator = seed % SEEDS_PER_OPERATOR == 0
+        self.pack_rounds = PACK_ROUNDS[seed // SEEDS_PER_OPERATOR % len(PACK_ROUNDS)]
         draw = self.random
         faults = StoreFaults(
             lost_request=draw.choice((0, 0, 0.01)),
@@ -125,6 +128,7 @@ class Cluster:
         return SessionEnvironment(
             ttl_s=TTL_S,
             checkpoint_interval_s=self.checkpoint_s,
+            pack_rounds=self.pack_rounds,
             continuity_interval_s=self.checkpoint_s,
             garbage_interval_s=self.garbage_s,
             now=lambda: self.loop.time() * rate,

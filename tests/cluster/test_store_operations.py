@@ -1,10 +1,13 @@
-"""How many operations of the store three nodes cause, in virtual time: when they are idle, and by a takeover."""
+"""How many operations of the store three nodes cause, in virtual time: when they are idle, and by takeovers."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+
+from callboard.runtime.cluster.engines import OBJECTS
+from callboard.runtime.cluster.session_environment import SessionEnvironment
 
 from .scale import KINDS, Scale, Size
 
@@ -17,6 +20,25 @@ COMMON_CREATES = 6
 """Of a takeover: the tombstone, the seal and the register."""
 GETS, LISTS = 60, 10
 """Of a takeover of any number of empty partitions, with the looks of two nodes meanwhile."""
+
+
+BUCKET_SIZE = SIZE._replace(latency_s=0.03)
+ROUNDS = 200
+"""Of a node that is killed. No checkpoint brings them to segments."""
+KEYS_READ = 240
+"""Of a takeover from a bucket, where each is a request: packs, the last rounds, manifests, and the looks meanwhile."""
+LISTS_FROM_BUCKET = LISTS + 4
+"""Two nodes list the packs, and after a long time the versions of the register."""
+KILLS = 4
+
+
+class ScaleOnBucket(Scale):
+    def _environment(self) -> SessionEnvironment:
+        return (
+            super()
+            ._environment()
+            ._replace(checkpoint_interval_s=OBJECTS.checkpoint_interval_s, pack_rounds=OBJECTS.pack_rounds)
+        )
 
 
 def run(work: Callable[[Scale], Awaitable[None]]) -> Counter[str]:
@@ -59,3 +81,37 @@ def test_takeover_creates_one_manifest_for_each_partition_and_reads_them_togethe
     assert counts["create"] <= len(partitions) + COMMON_CREATES, counts
     assert counts["get"] <= GETS, counts
     assert counts["list"] <= LISTS, counts
+
+
+async def take_over(scale: Scale, name: str) -> Counter[str]:
+    """The operations until others serve what a node had that has written many rounds. Then it starts again."""
+    node, process = scale.nodes[name]
+    partition, *_ = partitions = list(node.values)
+    for value in range(ROUNDS):
+        assert await node.commit(partition, b"key", value)
+    before = scale.store.counts.copy()
+    process.kill()
+    await scale.until(lambda: scale.are_served(partitions))
+    counts = Counter({kind: scale.store.counts[kind] - before[kind] for kind in scale.store.counts})
+    assert any(node.values.get(partition) == {b"key": ROUNDS - 1} for node, _ in scale.nodes.values())
+    scale.start_node(name)
+    await scale.until(scale.is_balanced)
+    return counts
+
+
+def test_takeover_from_a_bucket_reads_few_values_however_many_there_were_before() -> None:
+    scale = ScaleOnBucket(BUCKET_SIZE)
+
+    async def kills() -> list[Counter[str]]:
+        for number in range(NODES):
+            scale.start_node(f"n{number}")
+        await scale.until(scale.is_balanced)
+        return [await take_over(scale, f"n{number % NODES}") for number in range(KILLS)]
+
+    try:
+        taken: list[Counter[str]] = scale.loop.run_until_complete(kills())
+    finally:
+        scale.loop.end()
+    for counts in taken:
+        assert counts["keys read"] <= KEYS_READ, counts
+        assert counts["list"] <= LISTS_FROM_BUCKET, counts

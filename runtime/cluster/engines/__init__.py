@@ -14,7 +14,7 @@ class StoreEngine(NamedTuple):
     """``module``: has ``open_store(url, client)``. ``library``: what it imports, which ``extra`` installs.
 
     ``check``: a module that looks at the engine's settings. ``unseen``: what no program can see from outside.
-    ``checkpoint_interval_s``: how often a node brings its rounds to segments.
+    ``checkpoint_interval_s``: how often a node brings its rounds to segments. ``pack_rounds``: see ``packs``.
     """
 
     module: str
@@ -25,11 +25,14 @@ class StoreEngine(NamedTuple):
     unseen: tuple[str, ...] = ()
     checkpoint_interval_s: float = 10.0
     checkpoint_rounds: int = 256
+    pack_rounds: int = 0
     session_timeout_ms_min: int = 0
 
 
 OBJECTS_CHECKPOINT_S = 60.0
 """A checkpoint is some requests for each partition, and each request costs money."""
+OBJECTS_PACK_ROUNDS = 32
+"""Each value that is read is a request."""
 LOCAL_CHECKPOINT_ROUNDS = 50_000
 """A checkpoint is some files for each partition, and many rounds of one file are read in no time."""
 GOOGLE_SESSION_TIMEOUT_MS_MIN = 4000
@@ -47,6 +50,7 @@ OBJECTS = StoreEngine(
     "objects",
     unseen=(UNSEEN_RULES,),
     checkpoint_interval_s=OBJECTS_CHECKPOINT_S,
+    pack_rounds=OBJECTS_PACK_ROUNDS,
 )
 ENGINES = {
     "file": StoreEngine("folder", "file:///shared/callboard", check="folder_check"),
