@@ -5,11 +5,24 @@ Tombstones, seals and floors stay for ever: a late ``create`` must not find thei
 
 from __future__ import annotations
 
-import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from .held_partitions import HeldPartitions
-from .keys import SESSIONS, alive_key, manifest_prefix, number_of, pack_prefix, segment_prefix, wal_prefix
-from .manifest import Manifest, decode_manifest, newest_manifest
+from .keys import (
+    MANIFESTS,
+    SEGMENTS,
+    SESSIONS,
+    alive_key,
+    manifest_prefix,
+    number_of,
+    owner_of,
+    pack_prefix,
+    segment_prefix,
+    wal_prefix,
+)
+from .manifest import Manifest, decode_manifest, newest_manifests
 from .register import Register
 from .register_log import RegisterLog
 from .session_environment import SessionEnvironment
@@ -18,6 +31,17 @@ from .wal import confirm_alive, decode_round
 
 MANIFESTS_KEPT = 3
 """The newest ones. A reader of an older one finds a segment missing, and reads the newest manifest again."""
+LISTED_TOGETHER = 10
+"""A list of all partitions replaces those of single ones if it has at most so many times as many keys."""
+READ_TOGETHER = 32
+"""Partitions whose manifests are read by one operation, and decoded without a pause."""
+
+
+class NewestManifests(NamedTuple):
+    """Of a partition: the segments that its newest manifests name, and the version of the newest one."""
+
+    named: frozenset[str]
+    newest: int
 
 
 class GarbageCollector:
@@ -45,48 +69,71 @@ class GarbageCollector:
 
     async def collect(self) -> None:
         """Once. Raises Fenced."""
-        for partition in list(self._held):
-            if partition in self._held:
-                await self._collect_partition(partition)
+        followed = {partition: self._held[partition].manifest.version for partition in self._held}
         register = await self._register.read()
+        await self._collect_partitions(followed, len(register.owners))
         if self._session == min(register.nodes, default=""):
             await self._collect_sessions(register)
 
-    async def _collect_partition(self, partition: int) -> None:
+    async def _collect_partitions(self, followed: Mapping[int, float], total: int) -> None:
         """Delete manifests and segments. Only the owner does it, and looks at its tombstone before.
 
-        The manifests from the one on that the next checkpoint follows stay, though compactions have created newer ones:
-        else the checkpoint would find the name of the next version free, and believe in a manifest that nobody reads.
+        ``followed``: by partition the manifest that the next checkpoint follows. Those from it on stay, though
+        compactions have created newer ones: else the checkpoint would find the name of the next version free, and
+        believe in a manifest that nobody reads. ``total``: the number of all partitions.
         """
-        followed = self._held[partition].manifest.version
-        keys = await self._store.list(manifest_prefix(partition))
-        kept = keys[-MANIFESTS_KEPT:]
-        manifests = [
-            decode_manifest(partition, number_of(key), data)
-            for key, data in zip(kept, await self._store.get(kept), strict=True)
-            if data is not None
-        ]
-        if not manifests:
-            return  # another session owns the partition by now, and has deleted them
-        named = {segment.key for manifest in manifests for segment in manifest.segments}
-        newest = manifests[-1].version
+        is_together = len(followed) * LISTED_TOGETHER >= total
+        manifests = await self._listed(MANIFESTS, manifest_prefix, followed, is_together)
+        kept = await self._read_kept(manifests)
+        listed = await self._listed(SEGMENTS, segment_prefix, kept, is_together)
         segments = [
             key
-            for key in await self._store.list(segment_prefix(partition))
-            if key not in named and number_of(key) <= newest
+            for partition, keys in listed.items()
+            for key in keys
+            if key not in kept[partition].named and number_of(key) <= kept[partition].newest
         ]
-        old = [key for key in keys[: -len(kept)] if number_of(key) < followed]
+        old = [
+            key
+            for partition in kept
+            for key in manifests[partition][:-MANIFESTS_KEPT]
+            if number_of(key) < followed[partition]
+        ]
         if segments or old:
             await confirm_alive(self._store, self._session)
             await self._store.delete([*old, *segments])
+
+    async def _listed(
+        self, prefix: str, prefix_of: Callable[[int], str], partitions: Collection[int], is_together: bool
+    ) -> Mapping[int, Sequence[str]]:
+        """The keys of each partition, in their order."""
+        if not is_together:
+            return {partition: await self._store.list(prefix_of(partition)) for partition in partitions}
+        keys: dict[int, list[str]] = defaultdict(list)
+        for key in await self._store.list(prefix):
+            keys[int(owner_of(key))].append(key)
+        return {partition: keys[partition] for partition in partitions}
+
+    async def _read_kept(self, manifests: Mapping[int, Sequence[str]]) -> Mapping[int, NewestManifests]:
+        """Without those partitions that another session owns by now, which has deleted the manifests."""
+        kept: dict[int, NewestManifests] = {}
+        partitions = list(manifests)
+        for start in range(0, len(partitions), READ_TOGETHER):
+            keys = [key for p in partitions[start : start + READ_TOGETHER] for key in manifests[p][-MANIFESTS_KEPT:]]
+            for key, data in zip(keys, await self._store.get(keys), strict=True):
+                if data is not None:
+                    manifest = decode_manifest(int(owner_of(key)), number_of(key), data)
+                    before = kept.get(manifest.partition, NewestManifests(frozenset(), 0))
+                    named = before.named.union(segment.key for segment in manifest.segments)
+                    kept[manifest.partition] = NewestManifests(named, manifest.version)
+        return kept
 
     async def _collect_sessions(self, register: Register) -> None:
         names = [key.removeprefix(SESSIONS) for key in await self._store.list(SESSIONS)]
         ended = [name for name in names if name not in register.nodes]
         if not ended:
             return
-        manifests = await asyncio.gather(*(newest_manifest(self._store, p) for p in range(len(register.owners))))
-        if all(_is_taken(manifest, register) for manifest in manifests):
+        manifests = await newest_manifests(self._store, range(len(register.owners)))
+        if all(_is_taken(manifest, register) for manifest in manifests.values()):
             for name in ended:
                 await self._collect_session(name)
 

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from math import inf
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -456,17 +455,12 @@ def tombstones_dropped_while_older_segments_stay(patch: pytest.MonkeyPatch) -> N
 
 def collector_deletes_ahead_of_its_owner(patch: pytest.MonkeyPatch) -> None:
     """Manifests are deleted that are newer than the one that the owner's next checkpoint follows."""
-    collect = GarbageCollector._collect_partition
+    collect = GarbageCollector._collect_partitions
 
-    async def collect_all(self: GarbageCollector, partition: int) -> None:
-        held, newest = self._held, SimpleNamespace(manifest=SimpleNamespace(version=inf))
-        self._held = {partition: newest}  # type: ignore[assignment]
-        try:
-            await collect(self, partition)
-        finally:
-            self._held = held
+    async def collect_all(self: GarbageCollector, followed: Mapping[int, float], total: int) -> None:
+        await collect(self, dict.fromkeys(followed, inf), total)
 
-    patch.setattr(GarbageCollector, "_collect_partition", collect_all)
+    patch.setattr(GarbageCollector, "_collect_partitions", collect_all)
 
 
 def deleted_rounds_are_missed(patch: pytest.MonkeyPatch) -> None:
