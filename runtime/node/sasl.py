@@ -11,11 +11,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..common.errors import StartError
+from ..common.logs import get_logger
 from ..engine.clock import wall_clock_ms
 from ..kafka.sasl_listener import SaslListener
 from ..security.mechanisms import MECHANISMS, OAUTHBEARER, Mechanism, MechanismParts
 from ..security.plain import RememberedPasswords
 from ..settings.listener_settings import number_of, value_of
+from ..settings.listeners import is_reachable
 from ..settings.rows import list_items
 from .token_keys import TokenKeys, make_tokens
 
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from .environment import Environment
 
 NONCE_BYTES = 24
+
+log = get_logger("callboard.runtime")
 
 
 class WorkerThread:
@@ -85,6 +89,7 @@ class SaslListeners:
     def _make(self, listener: Listener, store: SecurityStore, environment: Environment) -> SaslListener:
         mechanisms = enabled_mechanisms(listener)
         _check_passwords(listener, mechanisms)
+        _warn_of_readers(listener, mechanisms)
         clock = environment.clock
         tokens = None
         if OAUTHBEARER in mechanisms:
@@ -124,3 +129,17 @@ def _check_passwords(listener: Listener, mechanisms: Mapping[str, Mechanism]) ->
             "network can read passwords and tokens: expected the protocol SASL_SSL, another mechanism "
             "(SCRAM-SHA-512), or the setting allow_plain_without_tls=true"
         )
+
+
+def _warn_of_readers(listener: Listener, mechanisms: Mapping[str, Mechanism]) -> None:
+    """Log what others can read, if the listener has no TLS and other machines can reach it."""
+    if listener.has_tls or not is_reachable(listener):
+        return
+    names = [mechanism.name for mechanism in mechanisms.values() if mechanism.sends_password]
+    first = f"passwords and tokens ({', '.join(names)}), and " if names else ""
+    log.warning(
+        "a listener that other machines can reach has no TLS",
+        listener=listener.name,
+        address=str(listener.listen),
+        reason=f"whoever can read the network reads {first}all requests, and can change them; expected SASL_SSL",
+    )

@@ -118,13 +118,18 @@ def check_exposed(listeners: Sequence[Listener], insecure: bool) -> None:
     ``insecure``: there may be such listeners.
     """
     for listener in () if insecure else listeners:
-        host = listener.listen.host
-        if listener.protocol == PLAINTEXT and host != "localhost" and not is_loopback(host):
+        if listener.protocol == PLAINTEXT and is_reachable(listener):
             raise StartError(
                 f"other machines can reach the listener {listener.name} on {listener.listen}, and it neither encrypts"
                 " nor authenticates: expected a listener with the protocol SASL_SSL or SSL (docs/security.md), an"
                 " address like 127.0.0.1, or --insecure to allow this"
             )
+
+
+def is_reachable(listener: Listener) -> bool:
+    """Whether other machines can reach the listener."""
+    host = listener.listen.host
+    return host != "localhost" and not is_loopback(host)
 
 
 def parse_inter_broker_listener(name: str, listeners: Sequence[Listener]) -> str:

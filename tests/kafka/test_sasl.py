@@ -25,9 +25,10 @@ from harness import (
     heartbeat_values,
     join_and_sync,
     offsets,
+    running_node,
 )
 from peers.wire import Hangup
-from sasl_helpers import PASSWORD, USER, add_user, log_in, plain_frame, running_sasl_node
+from sasl_helpers import PASSWORD, SASL_SETTINGS, USER, add_user, log_in, plain_frame, running_sasl_node
 
 from callboard.runtime.disk.group_commit import outcome_of
 from callboard.runtime.kafka.api import alter_user_scram_credentials
@@ -36,6 +37,8 @@ from callboard.runtime.kafka.holds import Hold
 from callboard.runtime.kafka.sasl_listener import SaslListener
 from callboard.runtime.security.credentials import credential_of
 from callboard.runtime.security.document import USERS
+from callboard.runtime.settings.address import Address
+from callboard.runtime.settings.listeners import Listener
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 NO_MEMBER = {"group_id": "g", "generation_id": 1, "member_id": "m", "group_instance_id": None}
@@ -475,3 +478,24 @@ async def test_long_name_of_a_mechanism_is_cut_in_the_log(tmp_path: Path, caplog
     texts = [record.getMessage() for record in caplog.records]
     [text] = [text for text in texts if "authentication failed" in text]
     assert len(text) < 300
+
+
+@pytest.mark.parametrize(
+    ("host", "mechanisms", "warning"),
+    [
+        ("0.0.0.0", "PLAIN,SCRAM-SHA-512", "reads passwords and tokens (PLAIN), and all requests"),
+        ("0.0.0.0", "SCRAM-SHA-512", "whoever can read the network reads all requests"),
+        ("localhost", "PLAIN", ""),
+    ],
+)
+@async_test
+async def test_listener_without_tls_is_named_at_the_start_if_others_can_reach_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, host: str, mechanisms: str, warning: str
+) -> None:
+    settings = {**SASL_SETTINGS, "sasl_enabled_mechanisms": mechanisms}
+    listener = Listener(
+        protocol="SASL_PLAINTEXT", listen=Address(host, 9092), advertised=Address("localhost", 9092), settings=settings
+    )
+    async with running_node(tmp_path, {"listeners": (listener,)}):
+        assert ("a listener that other machines can reach has no TLS" in caplog.text) is bool(warning)
+        assert warning in caplog.text
