@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ..common.logs import get_logger
+from ..disk.file_work import FileThread, FileWork
 from ..security.audit import NO_AUDIT, Audit
 from ..settings.audit import NONE, STDOUT
 from .data import NodeData
@@ -14,6 +16,8 @@ from .environment import Environment
 
 if TYPE_CHECKING:
     from ..settings.table import Options
+
+log = get_logger("callboard.runtime")
 
 
 def open_audit(options: Options, data: NodeData, environment: Environment) -> Audit:
@@ -31,4 +35,16 @@ def open_audit(options: Options, data: NodeData, environment: Environment) -> Au
         return loop.call_later(delay_ms / 1000, callback)
 
     sink = AuditStream(sys.stdout.buffer) if settings.audit == STDOUT else file
-    return AuditLog(sink, data.files, environment.clock, environment.random, later, lambda: settings.audit_required)
+    files: FileWork = data.files
+    if settings.audit == STDOUT and environment.allows_workers:
+        files = FileThread(loop)  # who reads it may be slow, and changes of users must not wait for that
+    return AuditLog(sink, files, environment.clock, environment.random, later, lambda: settings.audit_required)
+
+
+async def close_audit(audit: Audit, timeout_s: float) -> None:
+    """Write what is not written yet, unless that takes too long: nobody may read standard output any more."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            await audit.close()
+    except TimeoutError:
+        log.error("lines of the audit trail are lost", reason=f"they could not be written within {timeout_s:g} s")

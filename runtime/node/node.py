@@ -38,7 +38,7 @@ from ..settings.dynamic import DynamicSettings
 from ..topics.admin import Admins, TopicAdmin
 from .accepting import AcceptingListeners, open_tls
 from .actors import NodeActors, start_actors
-from .audit import open_audit
+from .audit import close_audit, open_audit
 from .authorization import make_authorizer
 from .cleaner import Cleaner
 from .cluster import LogCleaner
@@ -230,7 +230,7 @@ class Node:
         if self._cleaner is not None:
             await self._cleaner.stop()
         self.actors.system.stop_all(block=False)
-        await self.services.audit.close()
+        await close_audit(self.services.audit, STOP_TIMEOUT_S)
         self.data.files.close()
         await self.environment.run_blocking(self.data.close)
         if self.environment.cluster is not None:

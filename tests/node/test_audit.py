@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,16 @@ from typing import Any
 import pytest
 from audit_helpers import HeldWrites, audit_lines
 from authorizers import DenyingAuthorizer, Rule
-from harness import Client, NodeHarness, async_test, commit_values, committed_partition, join_and_sync, running_node
+from harness import (
+    DEADLINE_S,
+    Client,
+    NodeHarness,
+    async_test,
+    commit_values,
+    committed_partition,
+    join_and_sync,
+    running_node,
+)
 from peers.wire import Plain
 
 from callboard import Coordinator
@@ -21,6 +31,7 @@ from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.kafka.api import APIS, CHANGES
 from callboard.runtime.kafka.group_changes import OFFSETS_MAX
+from callboard.runtime.node import node
 from callboard.runtime.node.environment import Environment
 from callboard.runtime.node.sample import sample
 from callboard.runtime.security.audit_file import FILE_NAME
@@ -370,3 +381,39 @@ async def test_groups_are_not_asked_for_requests_that_are_denied(
         assert posted == ["DescribeGroup", "OffsetFetch", "OffsetCommit"]
     denied = [(line["operation"], line["resource"], line["count"]) for line in audit_lines(tmp_path)]
     assert denied == [("READ", "Group:g", 1), ("DELETE", "Group:g", 1)]
+
+
+class BlockedStream:
+    """Standard output that is not read until ``unblocked`` is set."""
+
+    def __init__(self) -> None:
+        self.buffer = self
+        self.unblocked = threading.Event()
+        self.lines = b""
+
+    def write(self, lines: bytes) -> None:
+        self.unblocked.wait(DEADLINE_S)
+        self.lines += lines
+
+    def flush(self) -> None: ...
+
+
+@async_test
+async def test_changes_do_not_wait_for_the_reader_of_standard_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream = BlockedStream()
+    monkeypatch.setattr("sys.stdout", stream)
+    monkeypatch.setattr(node, "STOP_TIMEOUT_S", 0.2)
+    try:
+        async with running_node(tmp_path, audit="stdout") as harness:
+            client = await harness.connect()
+            for value in ("100", "200"):
+                resources: Sequence[Any] = [alteration(BROKER, "1", "group.max.size", value)]
+                await client.ask("incremental_alter_configs", resources=resources, validate_only=False)
+            assert harness.node.settings.group_max_size == 200
+        assert "they could not be written within 0.2 s" in caplog.text
+    finally:
+        stream.unblocked.set()
+    while stream.lines.count(b"IncrementalAlterConfigs") < 1:
+        await asyncio.sleep(0.01)
