@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from ...actors.errors import ErrorCode
 from ...actors.text import printable
-from ..security.exchange import Accepted, AuthenticationFailed, Blocking, Challenge, Exchange, Step
+from ..security.exchange import Accepted, AuthenticationFailed, Blocking, Challenge, Exchange, Failure, Step
 from .api import Route, Routes
 from .audited import who
 from .call import Call, ResponseChannel
@@ -126,6 +126,7 @@ class Authenticator:
         """Disconnect the client if it has not authenticated."""
         if self._connection.is_authenticating and self.state is not State.FAILED:
             self.state = State.FAILED
+            self._count_failure(Failure.TIMEOUT)
             timeout_ms = self._listener.timeout_ms
             self._connection.reject(NotServed(f"not authenticated within {timeout_ms} ms (authentication_timeout_ms)"))
 
@@ -186,6 +187,7 @@ class Authenticator:
         if mechanism is None:
             names = tuple(self._listener.mechanisms)
             reason = f"the client has chosen the mechanism {printable(call.request.mechanism[:MECHANISM_CHARS_SHOWN])}"
+            self._count_failure(Failure.MECHANISM)
             self._fail(reason, lambda: answer_handshake(call, ErrorCode.UNSUPPORTED_SASL_MECHANISM, names), call)
         elif not self._listener.parts.store.is_known:
             raise NotServed("the users are not known yet: the store of the cluster was not read")
@@ -236,7 +238,7 @@ class Authenticator:
         if not is_first and principal != connection.principal:
             names = f"User.{connection.principal.name}: User.{principal.name}"
             text = f"Cannot change principals during re-authentication from {names}"
-            raise AuthenticationFailed("the user is not the same as before", text)
+            raise AuthenticationFailed("the user is not the same as before", text, Failure.USER)
         lifetime_ms = self._listener.lifetime_ms(accepted.expires_at_ms)
         self._ends_ms = None if lifetime_ms is None else self._listener.monotonic_ms() + lifetime_ms
         self._answer_token(call, accepted.token, lifetime_ms or 0)
@@ -257,6 +259,7 @@ class Authenticator:
         body = encode_error_response(call.schema, call.request, kafka_error(ErrorCode.ILLEGAL_SASL_STATE))
         if body is None:
             raise NotServed(f"{call.schema.name} during authentication")
+        self._count_failure(Failure.MESSAGE)
         self._fail("another request came instead of a token", lambda: call.respond_with_bytes(body), call)
 
     def _fail_token(self, failure: AuthenticationFailed, call: Call | None) -> None:
@@ -269,6 +272,7 @@ class Authenticator:
             if call is not None:
                 answer_token(call, ErrorCode.SASL_AUTHENTICATION_FAILED, text)
 
+        self._count_failure(failure.kind)
         self._fail(failure.reason, answer, call)
 
     def _fail(self, reason: str, answer: Callable[[], None], call: Call | None) -> None:
@@ -285,6 +289,9 @@ class Authenticator:
                 self._send(call)
             connection.send_responses()
             connection.close()
+
+    def _count_failure(self, kind: Failure) -> None:
+        self._connection.services.sasl.failed_logins.add(self._mechanism, kind)
 
     def _log_failure(self, reason: str) -> None:
         connection = self._connection

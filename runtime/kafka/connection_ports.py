@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol, TypeVar
 
 from .api import Route, Routes
+from .failed_logins import FailedLogins
 from .interceptor import Interceptor
 from .request_meter import RequestMeter
 from .sasl_listener import SaslListener
@@ -15,6 +16,10 @@ from .time_budget import TimeBudget
 class SaslListeners(Protocol):
     def get(self, name: str) -> SaslListener | None:
         """What the connections of a listener with SASL have in common; None for a listener without it."""
+
+    @property
+    def failed_logins(self) -> FailedLogins:
+        """By SASL, and in TLS handshakes."""
 
 
 class Server(Services, Protocol):

@@ -22,7 +22,7 @@ class RefusedCounts(NamedTuple):
 
 
 class ConnectionSample(NamedTuple):
-    """``over_limit``: refusals by limit. ``throttled``: waits by quota.
+    """``over_limit``: refusals by limit. ``throttled``: waits by quota. ``failed_logins``: by mechanism and reason.
 
     ``certificate_seconds_left``: by listener, for those with TLS.
     """
@@ -31,6 +31,7 @@ class ConnectionSample(NamedTuple):
     over_limit: Mapping[str, int]
     throttled: Mapping[str, int]
     certificate_seconds_left: Mapping[str, float]
+    failed_logins: Mapping[tuple[str, str], int]
 
 
 class NodeSample(NamedTuple):
@@ -69,6 +70,7 @@ def sample(node: Node) -> NodeSample:
             dict(node.services.over_limit.counts),
             dict(node.services.quotas.throttled),
             node.listeners.certificate_seconds_left(),
+            dict(node.services.sasl.failed_logins.counts),
         ),
         len(node.actors.transaction_table),
         groups.memory_limit.sample(),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..common.errors import StartError
 from ..common.logs import get_logger
 from ..engine.clock import wall_clock_ms
+from ..kafka.failed_logins import FailedLogins
 from ..kafka.sasl_listener import SaslListener
 from ..security.mechanisms import MECHANISMS, OAUTHBEARER, Mechanism, MechanismParts
 from ..security.plain import RememberedPasswords
@@ -65,10 +66,11 @@ class InlineWorker:
 
 
 class SaslListeners:
-    """The listeners with SASL, by name."""
+    """The listeners with SASL, by name. ``failed_logins``: of all listeners."""
 
     def __init__(self, listeners: Sequence[Listener], store: SecurityStore, environment: Environment) -> None:
         """Raises StartError for settings that cannot work, or are not safe."""
+        self.failed_logins = FailedLogins()
         self._worker = WorkerThread() if environment.allows_workers else InlineWorker()
         self._keys: list[TokenKeys] = []
         self._listeners = {

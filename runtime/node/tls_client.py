@@ -9,6 +9,7 @@ from ..kafka.connection import Connection
 from ..kafka.framing import NotServed, OverLimit
 from ..kafka.principal import USER, Principal
 from ..kafka.transport import Transport
+from ..security.exchange import Failure
 from ..tls.listener_tls import TlsPeer
 
 MECHANISM: Final = "SSL"
@@ -39,10 +40,12 @@ class TlsClient:
             connection.services.audit.authenticated(who(connection), MECHANISM, details)
         connection.end_handshake()
 
-    def fail_handshake(self, reason: str, limit: str) -> None:
+    def fail_handshake(self, reason: str, limit: str, *, by_certificate: bool) -> None:
         connection = self._connection
         if limit:
             connection.reject(OverLimit(limit, "the TLS handshake", reason))
         else:
+            kind = Failure.CERTIFICATE if by_certificate else Failure.HANDSHAKE
+            connection.services.sasl.failed_logins.add(MECHANISM, kind)
             connection.services.audit.refused(who(connection)._replace(principal=""), MECHANISM, reason)
             connection.reject(NotServed(reason))

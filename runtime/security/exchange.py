@@ -7,10 +7,24 @@ returned as ``Blocking``, and the caller decides where it runs.
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import StrEnum
 from typing import Any, Final, NamedTuple, Protocol
 
 MESSAGE_BYTES_MAX: Final = 8192
 """Longer messages of PLAIN and SCRAM fail unread: parsing them would delay other clients."""
+
+
+class Failure(StrEnum):
+    """Why clients fail to authenticate, as a label of a metric: a few kinds that no client can add to."""
+
+    CREDENTIALS = "credentials"  # a wrong password, or no such user
+    TOKEN = "token"  # it is not valid, or has expired
+    USER = "user"  # not the one of the session, or of the authorization id
+    MECHANISM = "mechanism"  # it is not enabled
+    MESSAGE = "message"  # not one of the mechanism
+    TIMEOUT = "timeout"
+    CERTIFICATE = "certificate"
+    HANDSHAKE = "handshake"  # of TLS
 
 
 class AuthenticationFailed(Exception):
@@ -20,10 +34,11 @@ class AuthenticationFailed(Exception):
     user exists, and neither has a secret.
     """
 
-    def __init__(self, reason: str, text: str = "") -> None:
+    def __init__(self, reason: str, text: str = "", kind: Failure = Failure.MESSAGE) -> None:
         super().__init__(reason)
         self.reason = reason
         self.text = text
+        self.kind = kind
 
 
 class Challenge(NamedTuple):

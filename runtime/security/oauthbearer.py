@@ -10,7 +10,7 @@ import json
 import re
 from typing import Final, NamedTuple, Protocol
 
-from .exchange import Accepted, AuthenticationFailed, Challenge, check_size
+from .exchange import Accepted, AuthenticationFailed, Challenge, Failure, check_size
 from .sasl_names import SASL_NAME, decode_name
 
 _PAIRS = r"(?:[A-Za-z]+=[\x21-\x7e \t\r\n]+\x01)*"
@@ -63,7 +63,7 @@ class OAuthBearerExchange:
     def evaluate(self, token: bytes) -> Challenge | Accepted:
         if self._refusal is not None:
             text = self._refusal.answer if token == AFTER_REFUSAL else ""
-            raise AuthenticationFailed(f"the token is refused: {self._refusal.reason}", text)
+            raise AuthenticationFailed(f"the token is refused: {self._refusal.reason}", text, Failure.TOKEN)
         authorization_id, bearer = split_message(token)
         try:
             valid = self._validator.validate(bearer)
@@ -75,6 +75,7 @@ class OAuthBearerExchange:
                 "the authorization id is not the name of the user",
                 f"Authentication failed: Client requested an authorization id ({authorization_id}) that is different"
                 f" from the token's principal name ({valid.name})",
+                Failure.USER,
             )
         return Accepted(valid.name, b"", valid.expires_at_ms)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from .credentials import SCRAM_MECHANISMS, SHA_256, Credential, ScramMechanism, has_password, made_up_credential
-from .exchange import Accepted, AuthenticationFailed, Blocking, check_size
+from .exchange import Accepted, AuthenticationFailed, Blocking, Failure, check_size
 from .scram import OTHER_AUTHORIZATION_ID
 
 REMEMBERED_MS: Final = 300_000
@@ -62,7 +62,7 @@ class PlainExchange:
 
         def finish(is_right: bool) -> Accepted:
             if not is_right:
-                raise AuthenticationFailed("wrong password, or no such user", INVALID)
+                raise AuthenticationFailed("wrong password, or no such user", INVALID, Failure.CREDENTIALS)
             self._remembered.add(name, password, credential)
             return _accepted(authorization_id, name)
 
@@ -93,7 +93,7 @@ def split_token(token: bytes) -> tuple[str, str, bytes]:
 
 def _accepted(authorization_id: str, name: str) -> Accepted:
     if authorization_id and authorization_id != name:
-        raise _failed(OTHER_AUTHORIZATION_ID)
+        raise AuthenticationFailed(OTHER_AUTHORIZATION_ID, OTHER_AUTHORIZATION_ID, Failure.USER)
     return Accepted(name)
 
 

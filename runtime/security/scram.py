@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from .credentials import ITERATIONS_MIN, Credential, ScramMechanism, made_up_credential
-from .exchange import Accepted, AuthenticationFailed, Challenge, check_size
+from .exchange import Accepted, AuthenticationFailed, Challenge, Failure, check_size
 from .sasl_names import SASL_NAME, decode_name
 
 _VALUE = r"[\x01-\x2b\x2d-\x7f]+"
@@ -61,11 +61,13 @@ class ScramExchange:
             raise AuthenticationFailed("delegation tokens are not supported")
         self._name, self._header = decode_name(match["name"]), match["header"]
         if match["authzid"] and decode_name(match["authzid"]) != self._name:
-            raise AuthenticationFailed("the authorization id is not the name of the user", OTHER_AUTHORIZATION_ID)
+            text = "the authorization id is not the name of the user"
+            raise AuthenticationFailed(text, OTHER_AUTHORIZATION_ID, Failure.USER)
         known = self._find(self._name)
         credential = made_up_credential(self._mechanism, self._secret, self._name) if known is None else known
         if credential.iterations < ITERATIONS_MIN:
-            raise AuthenticationFailed(f"the stored credential has fewer than {ITERATIONS_MIN} iterations")
+            text = f"the stored credential has fewer than {ITERATIONS_MIN} iterations"
+            raise AuthenticationFailed(text, kind=Failure.CREDENTIALS)
         self._credential = credential
         self._nonce = match["nonce"] + self._new_nonce
         answer = f"r={self._nonce},s={b64encode(credential.salt).decode()},i={credential.iterations}"
@@ -86,7 +88,7 @@ class ScramExchange:
             raise AuthenticationFailed("the length of the proof is wrong")
         client_key = bytes(a ^ b for a, b in zip(signature, proof, strict=True))
         if not hmac.compare_digest(mechanism.hash(client_key), credential.stored_key):
-            raise AuthenticationFailed("wrong password, or no such user")
+            raise AuthenticationFailed("wrong password, or no such user", kind=Failure.CREDENTIALS)
         return Accepted(self._name, b"v=" + b64encode(mechanism.hmac(credential.server_key, auth_message)))
 
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, Final, Protocol, cast
 
 from .der import BadCertificate
-from .failures import describe_failure
+from .failures import describe_failure, is_about_certificate
 from .handshakes import Handshakes
 from .listener_tls import ListenerTls, TlsPeer
 from .principal_rules import NoRuleMatches
@@ -31,8 +31,11 @@ class Application(Protocol):
     def end_handshake(self, peer: TlsPeer | None) -> None:
         """The handshake is over. ``peer``: who the client is by its certificate; None without one."""
 
-    def fail_handshake(self, reason: str, limit: str) -> None:
-        """The handshake has failed. ``limit``: the setting that is exceeded, or ""."""
+    def fail_handshake(self, reason: str, limit: str, *, by_certificate: bool) -> None:
+        """The handshake has failed. ``limit``: the setting that is exceeded, or "".
+
+        ``by_certificate``: because of the client's, or because it has shown none.
+        """
 
     def data_received(self, data: bytes) -> None: ...
 
@@ -107,7 +110,7 @@ class TlsConnection(asyncio.Protocol):
                 self._transport.resume_reading()
             except ssl.SSLError as error:
                 self._flush()  # the alert that tells the client why
-                self.fail(describe_failure(error, self._first_bytes))
+                self.fail(describe_failure(error, self._first_bytes), by_certificate=is_about_certificate(error))
             else:
                 self._flush()
                 self._end_handshake()
@@ -118,7 +121,7 @@ class TlsConnection(asyncio.Protocol):
         try:
             peer = self._tls.peer(self._object)
         except (NoRuleMatches, BadCertificate) as error:
-            self.fail(str(error))
+            self.fail(str(error), by_certificate=True)
             return
         self._is_secured = True
         self._transport.resume_reading()
@@ -126,10 +129,10 @@ class TlsConnection(asyncio.Protocol):
         if not self._is_closed:
             self._deliver()
 
-    def fail(self, reason: str, limit: str = "") -> None:
+    def fail(self, reason: str, limit: str = "", *, by_certificate: bool = False) -> None:
         """End a connection whose handshake has not ended. ``limit``: the setting that is exceeded."""
         self._handshakes.end(self)
-        self._application.fail_handshake(reason, limit)
+        self._application.fail_handshake(reason, limit, by_certificate=by_certificate)
 
     # To the application ----------------------------------------------------------------------------------------------
 

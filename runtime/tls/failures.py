@@ -10,8 +10,10 @@ from ..kafka.foreign_protocols import HTTP_STARTS
 HANDSHAKE: Final = 0x16
 """The first byte of a record with a handshake (RFC 8446, 5.1)."""
 
+NO_CERTIFICATE: Final = "PEER_DID_NOT_RETURN_A_CERTIFICATE"
+
 REASONS: Final = {
-    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client has shown no certificate, but ssl_client_auth is required",
+    NO_CERTIFICATE: "the client has shown no certificate, but ssl_client_auth is required",
     "UNSUPPORTED_PROTOCOL": "the client offers no version of TLS that is in ssl_enabled_protocols",
     "WRONG_SSL_VERSION": "the client offers no version of TLS that is in ssl_enabled_protocols",
     "NO_SHARED_CIPHER": "the client offers no cipher that this listener has (ssl_cipher_suites)",
@@ -25,6 +27,11 @@ REASONS: Final = {
     "SSLV3_ALERT_HANDSHAKE_FAILURE": "the client has ended the handshake",
 }
 """By OpenSSL's reason."""
+
+
+def is_about_certificate(error: ssl.SSLError) -> bool:
+    """Whether a server has refused the certificate of its client, or has got none."""
+    return isinstance(error, ssl.SSLCertVerificationError) or error.reason == NO_CERTIFICATE
 
 
 def describe_failure(error: ssl.SSLError, first_bytes: bytes) -> str:

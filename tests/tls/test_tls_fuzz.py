@@ -57,7 +57,7 @@ class Application:
     def end_handshake(self, _peer: TlsPeer | None) -> None:
         self.is_secured = True
 
-    def fail_handshake(self, reason: str, _limit: str) -> None:
+    def fail_handshake(self, reason: str, _limit: str, *, by_certificate: bool) -> None:
         self.failure = reason
         self.transport.close()
 

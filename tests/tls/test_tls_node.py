@@ -157,6 +157,7 @@ async def test_client_without_a_valid_certificate_is_refused(
         with pytest.raises((Hangup, ssl.SSLError)):
             await client.ask("api_versions", 0)
         await until(lambda: not len(harness.node.connections), "the connection has ended")
+        assert harness.node.services.sasl.failed_logins.counts == {("SSL", "certificate"): 1}
     assert reason in caplog.text
 
 
@@ -183,6 +184,7 @@ async def test_bytes_that_are_not_tls_close_the_connection(
         client.write(data)
         await client.read_to_end()
         await until(lambda: not len(harness.node.connections), "the connection has ended")
+        assert harness.node.services.sasl.failed_logins.counts == {("SSL", "handshake"): 1}
     assert reason in caplog.text
 
 
