@@ -1,7 +1,8 @@
 """The client id by which a node proves to another one that it belongs to the cluster. Pure.
 
-Whoever can read the store of the cluster knows its secret. The proof is for one connection to one session, so it does
-not help anybody who has seen it to talk to another node, or to the same one after its sender has connected again.
+Whoever can read the store of the cluster knows its secret. The proof is for one connection to one session. So it does
+not help anybody who has read it from the network to talk to another node, or to the same one by another connection,
+unless his request arrives before the first one of its sender.
 """
 
 from __future__ import annotations

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import weakref
+from typing import NamedTuple
+
 from ..kafka.peer_gate import Sender
 from ..log.partition import TOPIC
 from .cluster_node import ClusterNode
 from .credentials import parse_client_id
 
 
+class NewestConnection(NamedTuple):
+    """Of a sender."""
+
+    number: int
+    connection: weakref.ref[object]
+
+
 class NodeGate:
     """``PeerGate``. Requests of a connection that its sender has replaced are refused: they are too late.
 
-    The sender has asked again since, and what it has asked for may be over.
+    The sender has asked again since, and what it has asked for may be over. Requests with the number of another
+    connection are those of somebody who has read it from the network.
     """
 
     def __init__(self, node: ClusterNode) -> None:
         self._node = node
         self._session = ""  # to which the numbers belong
-        self._connection_numbers: dict[str, int] = {}  # by session of the sender
+        self._newest: dict[str, NewestConnection] = {}  # by session of the sender
 
-    def admit(self, client_id: str) -> Sender | None:
+    def admit(self, client_id: str, connection: object) -> Sender | None:
         session, register = self._node.session, self._node.register
         if session is None or register is None:
             return None
@@ -29,10 +40,12 @@ class NodeGate:
         if sender.session not in register.nodes and sender.register_version <= register.version:
             return None  # it has left, or was declared dead
         if session.name != self._session:
-            self._session, self._connection_numbers = session.name, {}
-        if sender.connection_number < self._connection_numbers.get(sender.session, 0):
+            self._session, self._newest = session.name, {}
+        newest = self._newest.get(sender.session)
+        if newest is None or sender.connection_number > newest.number:
+            self._newest[sender.session] = NewestConnection(sender.connection_number, weakref.ref(connection))
+        elif sender.connection_number < newest.number or newest.connection() is not connection:
             return None
-        self._connection_numbers[sender.session] = sender.connection_number
         return sender
 
     def accepts(self, sender: Sender, topic: str, partition: int) -> bool:

@@ -20,8 +20,11 @@ class Sender(NamedTuple):
 
 
 class PeerGate(Protocol):
-    def admit(self, client_id: str) -> Sender | None:
-        """The sender of a request by its client id; None if it is not a node, or has connected again since."""
+    def admit(self, client_id: str, connection: object) -> Sender | None:
+        """The sender of a request by its client id. None if it is not a node, or has connected again since.
+
+        ``connection``: by which the request came. A client id serves only the first one that has used it.
+        """
 
     def accepts(self, sender: Sender, topic: str, partition: int) -> bool:
         """Whether this node has had the partition since before the sender chose it."""

@@ -18,7 +18,7 @@ from callboard.runtime.cluster.session_environment import SessionEnvironment
 from callboard.runtime.embed.coordinator import Coordinator
 from callboard.runtime.security.audit_file import FILE_NAME
 
-TTL_MS = 500
+TTL_MS = 1500
 COUNTS: Any = {"offsets_topic_num_partitions": 3, "transaction_state_log_num_partitions": 3}
 DEADLINE_S = 60.0
 

@@ -45,9 +45,18 @@ def register_of(*sessions: str) -> Register:
     return register._replace(version=2)
 
 
-def admit(node: ClusterNode, gate: NodeGate, sender: Sender, secret: bytes = SECRET) -> Sender | None:
+class OpenConnection:
+    """Of a client."""
+
+
+CONNECTION = OpenConnection()
+
+
+def admit(
+    node: ClusterNode, gate: NodeGate, sender: Sender, secret: bytes = SECRET, connection: object = CONNECTION
+) -> Sender | None:
     assert node.session is not None
-    return gate.admit(client_id(secret, sender, node.session.name))
+    return gate.admit(client_id(secret, sender, node.session.name), connection)
 
 
 def test_sender_is_what_it_has_signed() -> None:
@@ -91,6 +100,18 @@ def test_connection_that_was_replaced_is_too_late() -> None:
         assert admit(node, gate, Sender("b-1", number, 2)) is not None
     assert admit(node, gate, Sender("b-1", 1, 2)) is None
     assert admit(node, gate, Sender("c-1", 1, 2)) is not None
+
+
+def test_proof_serves_one_connection_only() -> None:
+    """Also after it is closed."""
+    node = make_node("b-1")
+    gate, first, other = NodeGate(node), OpenConnection(), OpenConnection()
+    assert admit(node, gate, Sender("b-1", 1, 2), connection=first) is not None
+    assert admit(node, gate, Sender("b-1", 1, 2), connection=other) is None
+    assert admit(node, gate, Sender("b-1", 1, 2), connection=first) is not None
+    del first
+    assert admit(node, gate, Sender("b-1", 1, 2), connection=other) is None
+    assert admit(node, gate, Sender("b-1", 2, 2), connection=other) is not None
 
 
 def test_partition_that_was_gained_after_the_senders_register_is_refused() -> None:

@@ -107,10 +107,9 @@ async def test_authority_and_certificates_are_replaced_in_a_rolling_restart(
             step()
             for node in nodes.running.values():
                 node.node.listeners.reload_certificates()
-            await commit_in_transactions(nodes, certificates, 2 * number)
             await nodes.drain(name)
             await nodes.stop(name)
-            await commit_in_transactions(nodes, certificates, 2 * number + 1)
+            await commit_in_transactions(nodes, certificates, number)
             await nodes.start(name)
             await nodes.wait_until_balanced()
         await commit_in_transactions(nodes, certificates, 1000)

@@ -343,7 +343,7 @@ async def test_add_partitions_to_txn_of_brokers_needs_cluster_action_only(tmp_pa
 class GateOfNode:
     """Admits the clients of tests as nodes of the cluster."""
 
-    def admit(self, client_id: str) -> Sender | None:
+    def admit(self, client_id: str, _connection: object) -> Sender | None:
         return Sender("node", 1, 1) if client_id == "wire" else None
 
     def accepts(self, _sender: Sender, _topic: str, _partition: int) -> bool:

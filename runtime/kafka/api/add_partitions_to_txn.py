@@ -53,7 +53,7 @@ def handle_broker_request(call: Call) -> Steps[None]:
     A node of the cluster needs no ACL: it has proved that it is one.
     """
     gate = call.services.peer_gate
-    is_node = gate is not None and gate.admit(call.connection.client_id) is not None
+    is_node = gate is not None and gate.admit(call.connection.client_id, call.connection) is not None
     denial = ErrorCode.NONE if is_node else authorize(call, ACT_AS_BROKER).error
     if denial:
         fields = {"throttle_time": NO_THROTTLE, "error_code": denial, "results_by_transaction": ()}

@@ -34,7 +34,7 @@ class MarkerEntry(NamedTuple):
 
 def handle(call: Call) -> Steps[None]:
     gate = call.services.peer_gate
-    sender = None if gate is None else gate.admit(call.connection.client_id)
+    sender = None if gate is None else gate.admit(call.connection.client_id, call.connection)
     if gate is None or sender is None:
         call.respond_with_error(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return
