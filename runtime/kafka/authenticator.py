@@ -126,7 +126,7 @@ class Authenticator:
         """Disconnect the client if it has not authenticated."""
         if self._connection.is_authenticating and self.state is not State.FAILED:
             self.state = State.FAILED
-            self._count_failure(Failure.TIMEOUT)
+            self._connection.services.sasl.failed_logins.add(self._mechanism, Failure.TIMEOUT)
             timeout_ms = self._listener.timeout_ms
             self._connection.reject(NotServed(f"not authenticated within {timeout_ms} ms (authentication_timeout_ms)"))
 
@@ -187,8 +187,8 @@ class Authenticator:
         if mechanism is None:
             names = tuple(self._listener.mechanisms)
             reason = f"the client has chosen the mechanism {printable(call.request.mechanism[:MECHANISM_CHARS_SHOWN])}"
-            self._count_failure(Failure.MECHANISM)
-            self._fail(reason, lambda: answer_handshake(call, ErrorCode.UNSUPPORTED_SASL_MECHANISM, names), call)
+            code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
+            self._fail(reason, Failure.MECHANISM, lambda: answer_handshake(call, code, names), call)
         elif not self._listener.parts.store.is_known:
             raise NotServed("the users are not known yet: the store of the cluster was not read")
         else:
@@ -259,8 +259,8 @@ class Authenticator:
         body = encode_error_response(call.schema, call.request, kafka_error(ErrorCode.ILLEGAL_SASL_STATE))
         if body is None:
             raise NotServed(f"{call.schema.name} during authentication")
-        self._count_failure(Failure.MESSAGE)
-        self._fail("another request came instead of a token", lambda: call.respond_with_bytes(body), call)
+        reason = "another request came instead of a token"
+        self._fail(reason, Failure.MESSAGE, lambda: call.respond_with_bytes(body), call)
 
     def _fail_token(self, failure: AuthenticationFailed, call: Call | None) -> None:
         what = "authentication" if self._connection.is_authenticating else "re-authentication"
@@ -272,12 +272,12 @@ class Authenticator:
             if call is not None:
                 answer_token(call, ErrorCode.SASL_AUTHENTICATION_FAILED, text)
 
-        self._count_failure(failure.kind)
-        self._fail(failure.reason, answer, call)
+        self._fail(failure.reason, failure.kind, answer, call)
 
-    def _fail(self, reason: str, answer: Callable[[], None], call: Call | None) -> None:
+    def _fail(self, reason: str, kind: Failure, answer: Callable[[], None], call: Call | None) -> None:
         """Answer and close after the delay. Nothing is read meanwhile."""
         self.state, self._exchange = State.FAILED, None
+        self._connection.services.sasl.failed_logins.add(self._mechanism, kind)
         self._log_failure(reason)
         self._connection.services.later(self._listener.failure_delay_ms, lambda: self._end(answer, call))
 
@@ -289,9 +289,6 @@ class Authenticator:
                 self._send(call)
             connection.send_responses()
             connection.close()
-
-    def _count_failure(self, kind: Failure) -> None:
-        self._connection.services.sasl.failed_logins.add(self._mechanism, kind)
 
     def _log_failure(self, reason: str) -> None:
         connection = self._connection
