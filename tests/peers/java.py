@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .peer import CommandProcess, EventProcess
-from .peer_main import HEARTBEAT_INTERVAL_MS
+from .peer_main import AUTO_COMMIT_INTERVAL_MS, HEARTBEAT_INTERVAL_MS
 
 TOOLS = "org.apache.kafka.tools"
 CLIENTS = "org.apache.kafka.clients.consumer"
@@ -22,6 +22,7 @@ CONSUMER_CONFIG = {
     # Frequent heartbeats and reconnects: a member learns of a rebalance by a heartbeat, so the tests take less time.
     "heartbeat.interval.ms": HEARTBEAT_INTERVAL_MS,
     "fetch.max.wait.ms": 100,
+    "auto.commit.interval.ms": AUTO_COMMIT_INTERVAL_MS,
     "reconnect.backoff.max.ms": 200,
     # While the only broker is down, a client would rebootstrap (KIP-1102), see changed topics and sometimes rejoin.
     "metadata.recovery.strategy": "none",
@@ -41,12 +42,14 @@ class JavaProgram(EventProcess):
 
 
 class JavaConsumer(JavaProgram):
-    """A consumer that commits after each poll."""
+    """A consumer that commits after each poll, or with the flag ``--enable-autocommit`` by itself."""
 
-    def __init__(self, jars: Path, name: str, folder: Path, **options: Any) -> None:
+    def __init__(self, jars: Path, name: str, folder: Path, *flags: str, **options: Any) -> None:
         config = folder / f"{name}.properties"
         config.write_text("".join(f"{setting}={value}\n" for setting, value in CONSUMER_CONFIG.items()))
-        super().__init__(jars, name, folder, "VerifiableConsumer", "--verbose", command_config=config, **options)
+        super().__init__(
+            jars, name, folder, "VerifiableConsumer", "--verbose", *flags, command_config=config, **options
+        )
 
     @property
     def assignment(self) -> frozenset[int]:

@@ -7,22 +7,61 @@ number of resets in each test.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
 
-from .group_clients import PARTITIONS, GroupClients, wait_until_partitions_are_shared
-from .peer import ConsumerPeer, Record
+import pytest
+
+from .group_clients import (
+    PARTITIONS,
+    PATIENT_SESSION_TIMEOUT_MS,
+    GroupClients,
+    wait_until_partitions_are_shared,
+)
+from .java import CLIENTS, JavaConsumer
+from .peer import ConsumerPeer, Peer, Record
 from .waiting import wait_until
 from .wire import Wire
 
+Member = ConsumerPeer | JavaConsumer
+
+NAMES = ("first", "second")
 RESETS = int(os.environ.get("CALLBOARD_RESETS", "2"))
 RECORDS = 10  # of each partition
 RESET_TO = 4
 
 
 def test_no_member_undoes_a_reset(clients: GroupClients, library: str, bootstrap: str) -> None:
+    producer_admin = with_topic(clients, library)
+    reset_again_and_again(
+        clients, producer_admin, bootstrap, *(clients.member(library, name, auto_commits=True) for name in NAMES)
+    )
+
+
+@pytest.mark.parametrize("assignor", ["RangeAssignor", "CooperativeStickyAssignor"])
+def test_no_member_of_java_undoes_a_reset(
+    clients: GroupClients, assignor: str, bootstrap: str, class_path: Path, tmp_path: Path
+) -> None:
+    producer_admin = with_topic(clients, "confluent")
+    options: dict[str, Any] = {"topic": clients.topic, "group_id": clients.group, "bootstrap_server": bootstrap}
+    options |= {"session_timeout": PATIENT_SESSION_TIMEOUT_MS, "assignment_strategy": f"{CLIENTS}.{assignor}"}
+    with ExitStack() as closing:
+        members = [JavaConsumer(class_path, name, tmp_path, "--enable-autocommit", **options) for name in NAMES]
+        for member in members:
+            closing.callback(member.finish)
+        reset_again_and_again(clients, producer_admin, bootstrap, *members)
+
+
+def with_topic(clients: GroupClients, library: str) -> Peer:
     producer_admin = clients.producer_admin(library)
     producer_admin.ask("create_topic", topic=clients.topic)
-    members = [clients.member(library, name, auto_commits=True) for name in ("first", "second")]
+    return producer_admin
+
+
+def reset_again_and_again(clients: GroupClients, producer_admin: Peer, bootstrap: str, *members: Member) -> None:
     wait_until_partitions_are_shared(*members)
     clients.produce(producer_admin, [Record(partition, None, b"x") for partition in PARTITIONS for _ in range(RECORDS)])
     host, port = bootstrap.split(":")
@@ -79,7 +118,14 @@ def commit(wire: Wire, clients: GroupClients) -> set[str]:
     return {row["error_code"] for topic in answer["topics"] for row in topic["partitions"]}
 
 
-def times_received(members: Sequence[ConsumerPeer], offset: int) -> dict[int, int]:
+def times_received(members: Sequence[Member], offset: int) -> dict[int, int]:
     """How often the record at this offset of each partition was received."""
-    received = [record.partition for member in members for at, record in member.received() if at == offset]
-    return {partition: received.count(partition) for partition in PARTITIONS}
+    received = Counter(partition for member in members for partition, at in positions_received(member) if at == offset)
+    return {partition: received[partition] for partition in PARTITIONS}
+
+
+def positions_received(member: Member) -> list[tuple[int, int]]:
+    """The partition and offset of each record."""
+    if isinstance(member, JavaConsumer):
+        return [(partition, offset) for partition, offset, _ in member.received()]
+    return [(record.partition, offset) for offset, record in member.received()]
