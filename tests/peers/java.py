@@ -6,6 +6,7 @@ All print what their clients do as JSON lines. Kafka's jars are found by Maven (
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +43,23 @@ class JavaProgram(EventProcess):
 
 
 class JavaConsumer(JavaProgram):
-    """A consumer that commits after each poll, or with the flag ``--enable-autocommit`` by itself."""
+    """A consumer that commits after each poll, or with the flag ``--enable-autocommit`` by itself.
 
-    def __init__(self, jars: Path, name: str, folder: Path, *flags: str, **options: Any) -> None:
+    ``security``: settings besides ``CONSUMER_CONFIG``.
+    """
+
+    def __init__(
+        self,
+        jars: Path,
+        name: str,
+        folder: Path,
+        *flags: str,
+        security: Mapping[str, object] | None = None,
+        **options: Any,
+    ) -> None:
         config = folder / f"{name}.properties"
-        config.write_text("".join(f"{setting}={value}\n" for setting, value in CONSUMER_CONFIG.items()))
+        values = CONSUMER_CONFIG | dict(security or {})
+        config.write_text("".join(f"{setting}={value}\n" for setting, value in values.items()))
         super().__init__(
             jars, name, folder, "VerifiableConsumer", "--verbose", *flags, command_config=config, **options
         )

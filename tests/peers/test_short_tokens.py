@@ -31,12 +31,12 @@ from callboard.runtime.client.cluster import Cluster
 from callboard.runtime.client.security import load_security
 from callboard.runtime.settings.address import parse_address
 
+from .java import JavaConsumer
 from .server import TEST_SETTINGS, ServerProcess
-from .waiting import DEADLINE_S
+from .waiting import DEADLINE_S, wait_until
 
 jwt = pytest.importorskip("jwt")
-pytestmark = pytest.mark.filterwarnings("ignore:.*_text is deprecated:DeprecationWarning")
-
+JAVA_OAUTH = "org.apache.kafka.common.security.oauthbearer"
 TOPIC = "orders"
 LIFETIME_S = float(os.environ.get("CALLBOARD_TOKEN_LIFETIME_S", "5"))
 RUN_S = float(os.environ.get("CALLBOARD_TOKENS_RUN_S", "11"))
@@ -45,9 +45,17 @@ IS_LONG = LIFETIME_S >= 10
 SAID_S = LIFETIME_S if IS_LONG else LIFETIME_S / 2
 """After which time librdkafka is told that a token ends. It asks for another one after 80 % of it. Kafka's rules need
 more than a second of the last token's lifetime then, because a client may not begin again within one."""
+LONG_LIFETIME_S = 3600.0
 COMMIT_INTERVAL_S = 0.25
 RENEWED_S = LIFETIME_S / 5
 """How often the file with the token of Callboard's members is written."""
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*_text is deprecated:DeprecationWarning"),
+    # aiokafka does not close the connections that the server has closed.
+    pytest.mark.filterwarnings("ignore:Unclosed AIOKafkaConnection:ResourceWarning"),
+    pytest.mark.timeout(RUN_S + 5 * DEADLINE_S),
+]
 
 
 class TokenServer(NamedTuple):
@@ -57,10 +65,10 @@ class TokenServer(NamedTuple):
     folder: Path
     key: Any
 
-    def token(self) -> tuple[str, float]:
+    def token(self, lifetime_s: float = LIFETIME_S) -> tuple[str, float]:
         """A token of alice, and when librdkafka is told that it ends."""
         now_s = time.time()
-        claims = {"sub": "alice", "iat": now_s, "exp": now_s + LIFETIME_S}
+        claims = {"sub": "alice", "iat": now_s, "exp": now_s + lifetime_s}
         return str(jwt.encode(claims, self.key, algorithm="ES256", headers={"kid": "one"})), now_s + SAID_S
 
     @property
@@ -307,3 +315,29 @@ def test_client_that_does_not_authenticate_again_connects_again(server: TokenSer
     connections = server.authentications("aiokafka")
     assert {len(times) for times in connections.values()} == {1}
     assert len(connections) >= RUN_S // LIFETIME_S
+
+
+def test_java_authenticates_with_a_token(
+    server: TokenServer, class_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one of an hour: by default it renews its token once a minute at most."""
+    file = tmp_path / "token"
+    file.write_text(server.token(LONG_LIFETIME_S)[0])
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={file.as_uri()}")
+    security = {
+        "client.id": "java",
+        "security.protocol": "SASL_SSL",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": server.authority,
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.login.callback.handler.class": f"{JAVA_OAUTH}.OAuthBearerLoginCallbackHandler",
+        "sasl.jaas.config": f"{JAVA_OAUTH}.OAuthBearerLoginModule required;",
+        "sasl.oauthbearer.token.endpoint.url": file.as_uri(),
+    }
+    options = {"topic": TOPIC, "group_id": "java", "bootstrap_server": server.bootstrap}
+    consumer = JavaConsumer(class_path, "java", tmp_path, security=security, **options)
+    try:
+        wait_until(lambda: consumer.assignment, lambda owned: owned == {0}, "an assignment")
+    finally:
+        consumer.kill()
+    assert server.authentications("java")
