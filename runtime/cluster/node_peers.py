@@ -10,7 +10,7 @@ from ...actors.errors import ErrorCode
 from ...actors.records import MarkerRecord
 from ...actors.transactions.messages import AddPartitions, VerifyPartitions
 from ...actors.transactions.peers import TopicPartition
-from ..client.connection import ChannelLost, Connection, connect_to
+from ..client.connection import ChannelLost, Connection, LoginRefused, connect_to
 from ..client.security import NO_SECURITY, ClientSecurity
 from ..common.logs import get_logger
 from ..kafka.cluster_view import ClusterView
@@ -51,7 +51,7 @@ class NodePeers:
         self._security = security
         self._node = node
         self._listener = listener
-        self._without_listener: set[str] = set()  # sessions that were logged
+        self._logged: set[tuple[str, str]] = set()  # sessions, and what fails with them
         self._view = view
         self._timeout_s = TIMEOUT_TTLS * ttl_s
         self._connections: dict[str, OpenConnection] = {}  # by session
@@ -163,7 +163,7 @@ class NodePeers:
         self._number += 1
         sender = Sender(own.name, self._number, register.version)
         name = client_id(self._node.secret, sender, session)
-        connection = await connect_to(self._address(session, node), name, self._security)
+        connection = await self._open(session, node, name)
         newer = self._connections.get(session)
         if newer is not None and newer is not known and not newer.connection.is_lost:
             connection.close()  # another request has connected meanwhile
@@ -172,16 +172,27 @@ class NodePeers:
         self._connections[session] = OpenConnection(register.version, connection)
         return connection
 
+    async def _open(self, session: str, node: NodeEntry, name: str) -> Connection:
+        """Raises ChannelLost. A login that is refused, or has no token, is logged once for each session."""
+        try:
+            return await connect_to(self._address(session, node), name, self._security)
+        except LoginRefused as refused:
+            self._warn_once(session, "login", str(refused))
+            raise
+
     def _address(self, session: str, node: NodeEntry) -> Address:
         """Where the node is reached by other nodes. Raises ChannelLost, and logs it once for each session."""
         endpoint = node.endpoints.get(self._listener)
         if endpoint is not None:
             return Address(*endpoint)
         problem = f"node {node.name} advertises no listener {self._listener}, by which nodes connect to each other"
-        if session not in self._without_listener:
-            self._without_listener.add(session)
-            log.warning("transactions with another node fail", reason=problem)
+        self._warn_once(session, "listener", problem)
         raise ChannelLost(problem)
+
+    def _warn_once(self, session: str, subject: str, problem: str) -> None:
+        if (session, subject) not in self._logged:
+            self._logged.add((session, subject))
+            log.warning("transactions with another node fail", reason=problem)
 
 
 def check_values(request: AddPartitions | VerifyPartitions) -> dict[str, Any]:

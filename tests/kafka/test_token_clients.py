@@ -14,6 +14,7 @@ from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from harness import NodeHarness, async_test
@@ -26,6 +27,8 @@ from callboard.runtime.client.errors import ClientError
 from callboard.runtime.client.login_session import CredentialsUnavailable
 from callboard.runtime.client.security import ClientSecurity, load_security
 from callboard.runtime.client.tokens import Tokens
+from callboard.runtime.cluster.node_peers import NodePeers
+from callboard.runtime.cluster.register import Endpoint, NodeEntry
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.embed.cluster_environment import peer_security
 from callboard.runtime.settings.address import Address
@@ -86,6 +89,21 @@ async def test_nodes_authenticate_with_the_token_of_their_listener(file: Path, t
         connection = await connect_to(address_of(harness), "c", peer_security(options))
         assert (await connection.ask("find_coordinator", ASKED)).port == harness.port
         connection.close()
+
+
+@async_test
+async def test_refused_node_is_logged_once(file: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file.unlink()
+    async with running_sasl_node(tmp_path / "data", SERVER) as harness:
+        entry = NodeEntry("n1", 1, {"SASL": Endpoint("127.0.0.1", harness.port)})
+        register = SimpleNamespace(version=1, nodes={"s1": entry})
+        node: Any = SimpleNamespace(register=register, session=SimpleNamespace(name="s2"), secret=b"")
+        peers = NodePeers(node, AsyncMock(), 10.0, "SASL", from_file(file))
+        for _ in range(2):
+            with pytest.raises(LoginRefused, match="no token from"):
+                await peers._ask("s1", "write_txn_markers", {})
+    [logged] = [record.getMessage() for record in caplog.records if "another node" in record.getMessage()]
+    assert "no token from file" in logged
 
 
 @async_test
