@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.ports import Random
 from ...actors.steps import run_steps
 from ..common.logs import get_logger
+from ..disk.group_commit import outcome_of
 from ..security.document import SecurityDocument
 from ..security.store import DocumentChange, SecurityStore
 from ..settings.dynamic import DynamicSettings
@@ -138,12 +140,14 @@ class SharedTopics:
         """Return when this node has the newest version. Raises StoreRefused."""
         await self._follower.follow()
 
-    def _applied(self, before: TopicsDocument | None, document: TopicsDocument) -> None:
+    async def _applied(self, before: TopicsDocument | None, document: TopicsDocument) -> None:
         if before is not None:
             self.admin.remember_deleted(before.topics.keys() - document.topics.keys())
         self._group_configs.replace(document.groups)  # also those of a file from before the node was in the cluster
         if self._security is not None:
-            self._security.adopt(document.security)
+            failure = await outcome_of(partial(self._security.adopt, document.security))
+            if failure is not None:
+                raise failure
         self._cleanups.clean(document)
         self._changes.retry_blocked()
 

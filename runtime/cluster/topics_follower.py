@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from ..common.logs import get_logger
@@ -26,7 +26,7 @@ class TopicsFollower:
         self,
         versions: TopicsLog,
         adoption: Adoption,
-        on_applied: Callable[[TopicsDocument | None, TopicsDocument], None],
+        on_applied: Callable[[TopicsDocument | None, TopicsDocument], Awaitable[None]],
     ) -> None:
         self.applied: TopicsDocument | None = None
         self.next: TopicsDocument | None = None  # while it is applied
@@ -77,7 +77,7 @@ class TopicsFollower:
             log.error("the cluster's topics could not be written to the data folder", reason=str(failure))
             await asyncio.sleep(RETRY_S)
         self.applied, self.next = document, None
-        self._on_applied(previous, document)
+        await self._on_applied(previous, document)
 
     def first_epoch(self, name: str) -> int:
         """The epoch in which a topic was created; 0 if it is not known yet."""

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from ...actors.steps import Steps, run_steps
+from ...actors.steps import Steps
 from ..common.errors import StartError
 from ..common.json_files import parse_json
 from ..common.logs import get_logger
@@ -164,14 +164,25 @@ class SecurityStore:
         self._submit, self._is_shared = submit, True
         self.is_known = self.document.number > 0
 
-    def adopt(self, document: SecurityDocument | None) -> None:
-        """Use what the cluster's store has: None if nothing was ever changed there."""
+    def adopt(self, document: SecurityDocument | None, done: Done) -> None:
+        """Use what the cluster's store has: None if nothing was ever changed there.
+
+        ``done`` is called when it is in effect, or with the error. Only then the next version may be adopted.
+        """
+        self._file.files.run_in_slices(self._adopt(document, done))
+
+    def _adopt(self, document: SecurityDocument | None, done: Done) -> Steps[None]:
+        try:
+            if document is None:
+                yield from self._show(SecurityDocument(self.document.secret))
+            elif document != self.document:
+                yield from self._show(document)
+                self._file.submit(lambda draft: True, self._copied)
+        except Exception as error:
+            done(error)
+            return
         self.is_known = True
-        if document is None:
-            run_steps(self._show(SecurityDocument(self.document.secret)))
-        elif document != self.document:
-            run_steps(self._show(document))
-            self._file.submit(lambda draft: True, self._copied)
+        done(None)
 
     def _copied(self, failure: Exception | None) -> None:
         if failure is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from sasl_helpers import add_user, log_in, running_sasl_node
 
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
+from callboard.runtime.disk.group_commit import outcome_of
 from callboard.runtime.kafka.api import delete_acls
 from callboard.runtime.kafka.connection import Connection
 from callboard.runtime.kafka.grants import GRANTS_MAX, NAME_CHARS_MAX
@@ -220,7 +222,7 @@ async def test_connection_is_closed_while_the_acls_of_the_cluster_are_not_known(
             with pytest.raises(Hangup):
                 await client.ask(name, 4, **values)
             client = await harness.connect()
-        security.adopt(None)
+        assert await outcome_of(partial(security.adopt, None)) is None
         assert (await client.ask("metadata", 4, **metadata_of("t")))["topics"][0]["error_code"] == "NONE"
 
 

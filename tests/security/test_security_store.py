@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from callboard.actors.errors import CoordinatorError, ErrorCode
+from callboard.actors.steps import ITEMS_PER_STEP, Steps
 from callboard.runtime.cli.backup.copies import copy_file
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
@@ -20,6 +21,7 @@ from callboard.runtime.disk.file_work import Done, FileJob, InlineFileWork
 from callboard.runtime.disk.group_commit import immediate_outcome
 from callboard.runtime.disk.memory import MemoryDisk
 from callboard.runtime.security import store as store_module
+from callboard.runtime.security.acl_store import ROWS, AclStore
 from callboard.runtime.security.document import ACLS, USERS, Section, SecurityDocument
 from callboard.runtime.security.store import FILE_NAME, SecurityStore
 
@@ -157,13 +159,48 @@ def test_version_of_the_cluster_that_comes_while_another_one_is_copied_stays(tmp
     store.on_change(USERS, seen.append)
     versions: list[Section] = [{"alice": {}, "bob": {}}, {"alice": {}}]
     for number, users in enumerate(versions):
-        store.adopt(SecurityDocument(SECRET, number + 1, {USERS: users}))
+        document = SecurityDocument(SECRET, number + 1, {USERS: users})
+        assert immediate_outcome(partial(store.adopt, document)) is None
     files.run_all()
     assert seen == versions
     assert store.get(USERS) == versions[-1]
     again = SecurityStore(tmp_path, Disk(), bytes)
     assert again.load()
     assert again.document == store.document
+
+
+class SteppedFileWork(InlineFileWork):
+    """Long work waits until the test does its steps."""
+
+    def __init__(self) -> None:
+        self.steps: list[Steps[None]] = []
+
+    def run_in_slices(self, steps: Steps[None]) -> None:
+        self.steps.append(steps)
+
+
+def test_version_of_the_cluster_is_known_when_its_acls_are_in_effect(tmp_path: Path) -> None:
+    """Before, there might be one that denies what is allowed without ACLs."""
+    store, files, outcomes = store_in(tmp_path), SteppedFileWork(), list[Exception | None]()
+    acls = AclStore(store)
+    store.run_on(files)
+    store.share(lambda change, done: pytest.fail("nothing is changed here"))
+    rows = [["ALLOW", "READ", "GROUP", "LITERAL", f"g{number}", "User:a", "*"] for number in range(1_000)]
+    store.adopt(SecurityDocument(SECRET, 1, {ACLS: {ROWS: rows}}), outcomes.append)
+    seen = [(len(acls.table.acls), store.is_known) for _ in files.steps[0]]
+    assert set(seen) == {(0, False)} and len(seen) > 1_000 / ITEMS_PER_STEP
+    assert (len(acls.table.acls), store.is_known, outcomes) == (1_000, True, [None])
+
+
+def test_version_of_the_cluster_that_cannot_be_used_is_reported(tmp_path: Path) -> None:
+    def refuse(section: Section) -> None:
+        raise ValueError(f"{len(section)} users")
+
+    store = store_in(tmp_path)
+    store.share(lambda change, done: pytest.fail("nothing is changed here"))
+    store.on_change(USERS, refuse)
+    outcome = immediate_outcome(partial(store.adopt, SecurityDocument(SECRET, 1, {USERS: {"alice": {}}})))
+    assert str(outcome) == "1 users"
 
 
 def test_sections_of_a_later_version_are_kept(tmp_path: Path) -> None:
