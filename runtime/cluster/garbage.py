@@ -33,7 +33,7 @@ MANIFESTS_KEPT = 3
 """The newest ones. A reader of an older one finds a segment missing, and reads the newest manifest again."""
 LISTED_TOGETHER = 10
 """A list of all partitions replaces those of single ones if it has at most so many times as many keys."""
-READ_TOGETHER = 32
+READ_TOGETHER = 8
 """Partitions whose manifests are read by one operation, and decoded without a pause."""
 
 

@@ -28,7 +28,25 @@ class PatientStore:
         self.close = store.close
 
     async def get(self, keys: Sequence[str]) -> list[bytes | None]:
-        return await _repeated(lambda: self.impatient.get(keys))
+        """After the second failure by smaller parts: a store that is too slow for all of them has to get less to do.
+
+        Else each attempt would add as much as the one before it, and none might ever be answered in time.
+        """
+        values: list[bytes | None] = []
+        size = max(1, len(keys))
+
+        def failed(times: int) -> None:
+            nonlocal size
+            size = max(1, size // 2) if times > 1 else size
+
+        async def read_some() -> list[bytes | None]:
+            return await self.impatient.get(keys[len(values) : len(values) + size])
+
+        values += await _repeated(read_some, failed)
+        while len(values) < len(keys):
+            size *= 2
+            values += await _repeated(read_some, failed)
+        return values
 
     async def put(self, key: str, value: bytes) -> None:
         """For keys to which only one value is ever put."""
@@ -48,10 +66,18 @@ class PatientStore:
         await _repeated(self.impatient.sync)
 
 
-async def _repeated(operation: Callable[[], Awaitable[T]]) -> T:
-    """An operation that waits for long is logged once, and when it has ended."""
+def _ignore(_times: int) -> None:
+    """The default of ``failed``."""
+
+
+async def _repeated(operation: Callable[[], Awaitable[T]], failed: Callable[[int], None] = _ignore) -> T:
+    """An operation that waits for long is logged once, and when it has ended.
+
+    ``failed`` gets the number of failures after each.
+    """
     pause_s = FIRST_PAUSE_S
     is_logged = False
+    failures = 0
     while True:
         try:
             result = await operation()
@@ -59,6 +85,8 @@ async def _repeated(operation: Callable[[], Awaitable[T]]) -> T:
             if pause_s == LONGEST_PAUSE_S and not is_logged:
                 is_logged = True
                 log.warning("waiting for the store", reason=str(error))
+            failures += 1
+            failed(failures)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         else:

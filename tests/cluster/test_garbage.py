@@ -32,11 +32,11 @@ from .memory_store import Memory, MemoryStore
 
 SESSION, ENDED = "a", "b"
 ENVIRONMENT = SessionEnvironment()
-PARTITIONS = READ_TOGETHER + 8
+PARTITIONS = 4 * READ_TOGETHER + 2
 VERSIONS = range(1, 7)
 KEPT = VERSIONS[-MANIFESTS_KEPT:]
-OPERATIONS = 9
-"""The register, two lists, two reads of manifests, the tombstone, the deletion, and the list of sessions."""
+OPERATIONS = 12
+"""The register, two lists, five reads of manifests, the tombstone, the deletion, and the list of sessions."""
 
 
 class CountedStore(MemoryStore):
