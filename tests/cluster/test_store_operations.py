@@ -30,6 +30,8 @@ KEYS_READ = 240
 LISTS_FROM_BUCKET = LISTS + 4
 """Two nodes list the packs, and after a long time the versions of the register."""
 KILLS = 4
+OUTAGE_S = 3.0
+"""From a kill to the last partition, in virtual time: no operation waits for another one there."""
 
 
 class ScaleOnBucket(Scale):
@@ -83,35 +85,39 @@ def test_takeover_creates_one_manifest_for_each_partition_and_reads_them_togethe
     assert counts["list"] <= LISTS, counts
 
 
-async def take_over(scale: Scale, name: str) -> Counter[str]:
-    """The operations until others serve what a node had that has written many rounds. Then it starts again."""
+async def take_over(scale: Scale, name: str) -> tuple[float, Counter[str]]:
+    """The seconds and the operations until others serve what a node had that has written many rounds.
+
+    Then it starts again.
+    """
     node, process = scale.nodes[name]
     partition, *_ = partitions = list(node.values)
     for value in range(ROUNDS):
         assert await node.commit(partition, b"key", value)
     before = scale.store.counts.copy()
     process.kill()
-    await scale.until(lambda: scale.are_served(partitions))
+    seconds = await scale.until(lambda: scale.are_served(partitions))
     counts = Counter({kind: scale.store.counts[kind] - before[kind] for kind in scale.store.counts})
     assert any(node.values.get(partition) == {b"key": ROUNDS - 1} for node, _ in scale.nodes.values())
     scale.start_node(name)
     await scale.until(scale.is_balanced)
-    return counts
+    return seconds, counts
 
 
 def test_takeover_from_a_bucket_reads_few_values_however_many_there_were_before() -> None:
     scale = ScaleOnBucket(BUCKET_SIZE)
 
-    async def kills() -> list[Counter[str]]:
+    async def kills() -> list[tuple[float, Counter[str]]]:
         for number in range(NODES):
             scale.start_node(f"n{number}")
         await scale.until(scale.is_balanced)
         return [await take_over(scale, f"n{number % NODES}") for number in range(KILLS)]
 
     try:
-        taken: list[Counter[str]] = scale.loop.run_until_complete(kills())
+        taken: list[tuple[float, Counter[str]]] = scale.loop.run_until_complete(kills())
     finally:
         scale.loop.end()
-    for counts in taken:
+    for seconds, counts in taken:
+        assert seconds <= OUTAGE_S
         assert counts["keys read"] <= KEYS_READ, counts
         assert counts["list"] <= LISTS_FROM_BUCKET, counts
