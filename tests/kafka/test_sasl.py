@@ -31,11 +31,9 @@ from peers.wire import Hangup
 from sasl_helpers import PASSWORD, SASL_SETTINGS, USER, add_user, log_in, plain_frame, running_sasl_node
 
 from callboard.runtime.disk.group_commit import outcome_of
-from callboard.runtime.kafka.api import alter_user_scram_credentials
 from callboard.runtime.kafka.authenticator import REAUTHENTICATION_INTERVAL_MS
 from callboard.runtime.kafka.holds import Hold
 from callboard.runtime.kafka.sasl_listener import SaslListener
-from callboard.runtime.security.credentials import credential_of
 from callboard.runtime.security.document import USERS
 from callboard.runtime.settings.address import Address
 from callboard.runtime.settings.listeners import Listener
@@ -433,39 +431,6 @@ async def test_audit_trail_says_who_came_who_failed_and_which_users_changed(tmp_
     ]
     assert {line["principal"] for line in by_kind["changed"]} == {"User:alice"}
     assert "hunter2" not in str(lines)
-
-
-@async_test
-async def test_long_salts_and_salted_passwords_are_refused_unhashed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The hash of a request of 100 MB would hold up all clients."""
-    hashed: list[int] = []
-
-    def make_and_note(mechanism: Any, salted_password: bytes, salt: bytes, iterations: int) -> Any:
-        hashed.append(max(len(salted_password), len(salt)))
-        return credential_of(mechanism, salted_password, salt, iterations)
-
-    monkeypatch.setattr(alter_user_scram_credentials, "credential_of", make_and_note)
-    async with running_sasl_node(tmp_path) as harness:
-        client = await harness.connect()
-        await log_in(client)
-        fitting = {
-            "name": "bob",
-            "mechanism": 1,
-            "iterations": 4096,
-            "salt": bytes(1024),
-            "salted_password": bytes(1024),
-        }
-        upsertions = [fitting, *({**fitting, "name": name, name: bytes(1025)} for name in ("salt", "salted_password"))]
-        answer: Any = await client.ask("alter_user_scram_credentials", 0, deletions=[], upsertions=upsertions)
-        text = "The salt and the salted password may have at most 1024 bytes"
-        assert [(result["user"], result["error_code"], result["error_message"]) for result in answer["results"]] == [
-            ("bob", "NONE", None),
-            ("salt", "UNACCEPTABLE_CREDENTIAL", text),
-            ("salted_password", "UNACCEPTABLE_CREDENTIAL", text),
-        ]
-    assert hashed == [1024]
 
 
 @async_test
