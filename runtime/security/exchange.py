@@ -18,7 +18,7 @@ class Failure(StrEnum):
     """Why clients fail to authenticate, as a label of a metric: a few kinds that no client can add to."""
 
     CREDENTIALS = "credentials"  # a wrong password, or no such user
-    TOKEN = "token"  # it is not valid, or has expired
+    TOKEN = "token"  # nosec B105 # it is not valid, or has expired
     USER = "user"  # not the one of the session, or of the authorization id
     MECHANISM = "mechanism"  # it is not enabled
     MESSAGE = "message"  # not one of the mechanism
