@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import stat
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
+from callboard.runtime.cluster.engines import open_store
 from callboard.runtime.cluster.engines.folder import Folder, FolderStore
 from callboard.runtime.cluster.store import StoreRefused, StoreUnavailable, settle
 from callboard.runtime.disk.disk import Disk
@@ -241,3 +243,23 @@ def test_key_below_another_key_is_refused() -> None:
         assert await store.get([f"{KEY}/1", "wal/a"]) == [None, None]
 
     run(FolderStore(Folder(ROOT, made_disk(), "n1")), body)
+
+
+@pytest.mark.parametrize("scheme", ["file", "local"])
+def test_only_the_owner_may_read_the_store_whatever_the_umask(tmp_path: Path, scheme: str) -> None:
+    """It has the users."""
+
+    async def use() -> None:
+        store = open_store(tmp_path.as_uri().replace("file:", f"{scheme}:"), "n1")
+        assert await store.create(KEY, b"round")
+        await store.put("topics/1", b"users")
+        await store.announce_change()
+        await store.close()
+
+    umask = os.umask(0)
+    try:
+        asyncio.run(use())
+    finally:
+        os.umask(umask)
+    modes = {(path.is_dir(), stat.S_IMODE(path.stat().st_mode)) for path in tmp_path.rglob("*")}
+    assert modes == {(False, 0o600), (True, 0o700)}
