@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
-from ...actors.steps import Steps, distinct, pieces, run_steps
+from ...actors.steps import Steps, pieces, run_steps
 from ..common.logs import get_logger
 from .acls import Acl, AclTable, PatternType, Permission
 from .document import ACLS, Section
@@ -16,6 +16,9 @@ log = get_logger("callboard.runtime")
 
 ROWS: Final = "acls"
 """The key of the list in the section: each ACL is a list of seven texts, in the order of ``row_of``."""
+
+ChangeDone = Callable[[Exception | None, Collection[Acl]], None]
+"""Called when a change is durable, or with the reason why not; and with the ACLs that it has added or removed."""
 
 
 class AclStore:
@@ -52,31 +55,49 @@ class AclStore:
         except (ValueError, KeyError, TypeError) as error:
             log.error("the changed ACLs cannot be read, so the last ones stay in effect", reason=repr(error))
 
-    def create(self, acls: Collection[Acl], done: Callable[[Exception | None], None]) -> None:
-        """Add ACLs; those that exist already stay. ``done``: when this is durable, or with the reason why not."""
+    def create(self, acls: Collection[Acl], done: ChangeDone) -> None:
+        """Add ACLs; those that exist already stay."""
+        created: list[Acl] = []
 
         def change(section: Section) -> Steps[Section]:
-            before, added = rows_of(section), (yield from distinct(map(row_of, acls)))
+            before, added = rows_of(section), (yield from _by_row(acls))
             for piece in pieces(before):
                 for row in piece:
                     added.pop(tuple(row), None)
                 yield
+            created[:] = added.values()
             return {ROWS: [*before, *map(list, added)]}
 
-        self._store.change(ACLS, change, done)
+        self._store.change(ACLS, change, lambda failure: done(failure, created))
 
-    def delete(self, acls: Collection[Acl], done: Callable[[Exception | None], None]) -> None:
-        """Remove ACLs; those that are not there are no error. ``done``: as for ``create``."""
+    def delete(self, acls: Collection[Acl], done: ChangeDone) -> None:
+        """Remove ACLs; those that are not there are no error."""
+        deleted: list[Acl] = []
 
         def change(section: Section) -> Steps[Section]:
-            removed = yield from distinct(map(row_of, acls))
+            removed = yield from _by_row(acls)
+            deleted.clear()
             kept: list[Any] = []
             for piece in pieces(rows_of(section)):
-                kept += (row for row in piece if tuple(row) not in removed)
+                for row in piece:
+                    acl = removed.get(tuple(row))
+                    if acl is None:
+                        kept.append(row)
+                    else:
+                        deleted.append(acl)
                 yield
             return {ROWS: kept}
 
-        self._store.change(ACLS, change, done)
+        self._store.change(ACLS, change, lambda failure: done(failure, deleted))
+
+
+def _by_row(acls: Collection[Acl]) -> Steps[dict[tuple[str, ...], Acl]]:
+    """Each ACL once, by its stored form."""
+    by_row: dict[tuple[str, ...], Acl] = {}
+    for piece in pieces(acls):
+        by_row.update((row_of(acl), acl) for acl in piece)
+        yield
+    return by_row
 
 
 def rows_of(section: Section) -> list[Any]:

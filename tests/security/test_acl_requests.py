@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from audit_helpers import audit_lines
+from audit_helpers import HeldWrites, audit_lines
 from harness import (
     Client,
     Member,
@@ -193,6 +194,28 @@ async def test_changes_of_acls_are_in_the_audit_trail(tmp_path: Path) -> None:
     lines = audit_lines(tmp_path)
     changes = [(line["operation"], line["resource"], line.get("before"), line.get("after")) for line in lines]
     assert changes == [("create acl", "Group:g", None, acl), ("delete acl", "Group:g", acl, None)]
+
+
+@async_test
+async def test_acl_that_several_requests_create_or_delete_is_audited_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They share a write: of each kind the first one changes something."""
+    async with open_to_all(tmp_path, audit="file") as (harness, client):
+        clients = [client, *[await harness.connect() for _ in range(2)]]
+        for ask in (
+            lambda each: create(each, creation(GROUP, "g", READ)),
+            lambda each: each.ask("delete_acls", filters=[filter_of()]),
+        ):
+            with monkeypatch.context() as patch:
+                held = HeldWrites(patch, SecurityStore)
+                asking = []
+                for number, each in enumerate(clients, 1):
+                    asking.append(asyncio.create_task(ask(each)))
+                    await held.wait_for(number)
+                held.release()
+                await asyncio.gather(*asking)
+    assert [line["operation"] for line in audit_lines(tmp_path)] == ["create acl", "delete acl"]
 
 
 # Rights --------------------------------------------------------------------------------------------------------------

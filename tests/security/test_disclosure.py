@@ -7,7 +7,7 @@ topics by their ids, with their names in the answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from itertools import chain
@@ -27,7 +27,7 @@ from request_samples import VALUES, sample
 from callboard.runtime.kafka.api import APIS, Api
 from callboard.runtime.kafka.codec.schemas import schema
 from callboard.runtime.log.format.batch import Producer, encode_batch, frame_record
-from callboard.runtime.security.acl_store import AclStore
+from callboard.runtime.security.acl_store import AclStore, ChangeDone
 from callboard.runtime.security.acls import Acl, PatternType, Permission, Requester
 from callboard.runtime.security.resources import CLUSTER_NAME, Operation, ResourceType
 from callboard.runtime.settings.authorization import STANDARD_AUTHORIZER
@@ -72,11 +72,14 @@ def acl(
 
 async def set_acls(acls: AclStore, wanted: Iterable[Acl]) -> None:
     """Replace all ACLs."""
-    loop = asyncio.get_running_loop()
-    for change, changed in ((acls.delete, list(acls.table.acls)), (acls.create, list(wanted))):
-        done = loop.create_future()
-        change(changed, done.set_result)
-        assert await done is None
+    await change_acls(acls.delete, list(acls.table.acls))
+    await change_acls(acls.create, list(wanted))
+
+
+async def change_acls(change: Callable[[Collection[Acl], ChangeDone], None], acls: Collection[Acl]) -> None:
+    done = asyncio.get_running_loop().create_future()
+    change(acls, lambda failure, _changed: done.set_result(failure))
+    assert await done is None
 
 
 @asynccontextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from callboard.runtime.disk.file_work import InlineFileWork
 from callboard.runtime.disk.group_commit import immediate_outcome, outcome_of
 from callboard.runtime.disk.memory import MemoryDisk
 from callboard.runtime.node.environment import Environment, WorkClocks
-from callboard.runtime.security.acl_store import AclStore
+from callboard.runtime.security.acl_store import AclStore, ChangeDone
 from callboard.runtime.security.acls import Acl, PatternType, Permission
 from callboard.runtime.security.document import USERS
 from callboard.runtime.security.resources import Operation, ResourceType
@@ -123,6 +123,13 @@ class CountedWork(InlineFileWork):
                 self.counter.end_piece()
 
 
+def outcome_of_change(change: Callable[[Sequence[Acl], ChangeDone], None], acls: Sequence[Acl]) -> Exception | None:
+    def submit(done: Callable[[Exception | None], None]) -> None:
+        change(acls, lambda failure, _changed: done(failure))
+
+    return immediate_outcome(submit)
+
+
 def longest_step_of_one_acl(stored: int) -> int:
     """Of the creation and the deletion of one ACL, with so many stored ones."""
     acls = [
@@ -131,11 +138,11 @@ def longest_step_of_one_acl(stored: int) -> int:
     ]
     security = SecurityStore(Path("/"), MemoryDisk(), lambda: b"x" * 32)
     store, work = AclStore(security), CountedWork()
-    assert immediate_outcome(partial(store.create, acls[1:])) is None
+    assert outcome_of_change(store.create, acls[1:]) is None
     security.run_on(work)
-    assert immediate_outcome(partial(store.create, acls[:1])) is None
+    assert outcome_of_change(store.create, acls[:1]) is None
     assert list(store.table.acls) == [*acls[1:], acls[0]]
-    assert immediate_outcome(partial(store.delete, acls[:1])) is None
+    assert outcome_of_change(store.delete, acls[:1]) is None
     assert list(store.table.acls) == acls[1:]
     return work.counter.longest
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from ....actors.errors import CoordinatorError, ErrorCode
@@ -27,31 +27,29 @@ def handle(call: Call) -> Steps[None]:
     if error is not None or acls is None:
         call.encode_and_respond(lambda: encode(call, [error] * len(creations), ()))
         return
-    created: list[Acl] = []
-    new: list[Acl] = []
+    wanted: list[Acl] = []
     refusals: list[CoordinatorError | None] = []
     for piece in pieces(creations):
         for acl in map(acl_of_creation, piece):
             reason = why_not_created(acl)
             if reason is None:
-                created.append(acl)
-                new += () if acl in acls.table.acls else (acl,)
+                wanted.append(acl)
             refusals.append(None if reason is None else CoordinatorError(ErrorCode.INVALID_REQUEST, reason))
         yield
 
-    def done(failure: Exception | None) -> None:
+    def done(failure: Exception | None, created: Collection[Acl]) -> None:
         errors = [refused or failure for refused in refusals]
-        call.encode_and_respond(lambda: encode(call, errors, () if failure else new))
+        call.encode_and_respond(lambda: encode(call, errors, () if failure else created))
 
-    if created:
-        acls.create(created, done)
+    if wanted:
+        acls.create(wanted, done)
     else:
-        done(None)
+        done(None, ())
 
 
-def encode(call: Call, errors: Sequence[Exception | None], new: Iterable[Acl]) -> Steps[bytes | SharedBytes]:
-    """``errors``: one for each entry of the request, in their order. ``new``: the ACLs that were not there before."""
-    yield from record_in_steps(call, (audited(CREATED, acl) for acl in new))
+def encode(call: Call, errors: Sequence[Exception | None], created: Iterable[Acl]) -> Steps[bytes | SharedBytes]:
+    """``errors``: one for each entry of the request, in their order. ``created``: ACLs that were not there before."""
+    yield from record_in_steps(call, (audited(CREATED, acl) for acl in created))
     response = call.make("CreateAclsResponse", throttle_time=NO_THROTTLE, results=_results(call, errors))
     return (yield from write_in_steps(response))
 

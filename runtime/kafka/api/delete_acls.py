@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
@@ -39,15 +39,15 @@ def handle(call: Call) -> Steps[None]:
         call.encode_and_respond(lambda: encode(call, matches, (), None))
         return
     found = yield from _matches(filters, tuple(acls.table.acls))
-    deleted = yield from distinct(chain.from_iterable(each for each in found if not isinstance(each, CoordinatorError)))
+    wanted = yield from distinct(chain.from_iterable(each for each in found if not isinstance(each, CoordinatorError)))
 
-    def done(failure: Exception | None) -> None:
+    def done(failure: Exception | None, deleted: Collection[Acl]) -> None:
         call.encode_and_respond(lambda: encode(call, found, deleted, failure))
 
-    if deleted:
-        acls.delete(deleted, done)
+    if wanted:
+        acls.delete(wanted, done)
     else:
-        done(None)
+        done(None, ())
 
 
 def _matches(filters: Sequence[Any], present: Sequence[Acl]) -> Steps[Matches]:
@@ -75,7 +75,7 @@ def _matching(wanted: AclFilter, present: Sequence[Acl]) -> Steps[Sequence[Acl] 
 def encode(
     call: Call, matches: Matches, deleted: Iterable[Acl], failure: Exception | None
 ) -> Steps[bytes | SharedBytes]:
-    """``deleted``: the ACLs that any filter matches, each once. ``failure``: why nothing was deleted."""
+    """``deleted``: the ACLs that this request has removed, each once. ``failure``: why nothing was deleted."""
     if failure is None:
         yield from record_in_steps(call, (audited(DELETED, acl) for acl in deleted))
     response = call.make(
