@@ -16,6 +16,8 @@ SIZE = Size(nodes=NODES, partitions=50)
 IDLE_S = 60.0
 IDLE_OPERATIONS_PER_S = 20
 """The bar of ``faults.bars``, for each node."""
+IDLE_LISTS_PER_S = 0.2
+"""Of each node. In a bucket a list costs as much as a write."""
 COMMON_CREATES = 6
 """Of a takeover: the tombstone, the seal and the register."""
 GETS, LISTS = 60, 10
@@ -67,6 +69,7 @@ def test_idle_node_causes_few_operations() -> None:
     assert counts.total() / IDLE_S / NODES <= IDLE_OPERATIONS_PER_S, counts
     assert counts["create"] == 0
     assert counts["put"] / IDLE_S / NODES < 3
+    assert counts["list"] / IDLE_S / NODES <= IDLE_LISTS_PER_S
 
 
 def test_takeover_creates_one_manifest_for_each_partition_and_reads_them_together() -> None:
