@@ -211,7 +211,7 @@ def run_aiokafka(run: Run) -> None:
         consumer.subscribe([TOPIC], listener=Listener())
         await consumer.start()
         while not run.is_over:
-            await asyncio.sleep(COMMIT_INTERVAL_S)
+            await consumer.getmany(timeout_ms=int(COMMIT_INTERVAL_S * 1000))
             if consumer.assignment():
                 await consumer.commit({TopicPartition(TOPIC, 0): run.committed + 1})
                 run.commit_was_answered()
