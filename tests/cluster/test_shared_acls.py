@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
+from acl_helpers import change_acls
 
 from callboard.runtime.disk.group_commit import outcome_of
 from callboard.runtime.kafka.acl_authorizer import AclAuthorizer
@@ -46,7 +47,7 @@ def test_node_decides_by_acls_of_other_node_as_soon_as_it_reads_them() -> None:
             (here.delete, Permission.DENY, True),
         ):
             version = authorizer.version
-            assert await outcome_of(partial(change, [acl(permission)])) is None
+            await change_acls(change, [acl(permission)])
             await b.follow()
             assert allows(authorizer) is is_allowed
             assert authorizer.version != version
@@ -57,7 +58,7 @@ def test_node_decides_by_acls_of_other_node_as_soon_as_it_reads_them() -> None:
 def test_acls_that_cannot_be_read_leave_the_last_ones_in_effect(caplog: pytest.LogCaptureFixture) -> None:
     async def test(a: TopicsNode, b: TopicsNode) -> None:
         here, there = AclStore(a.security), AclStore(b.security)
-        assert await outcome_of(partial(here.create, [acl(Permission.ALLOW)])) is None
+        await change_acls(here.create, [acl(Permission.ALLOW)])
         await b.follow()
         later = {ROWS: [["ALLOW", "READ", "GROUP", "REGEX", "g.*", "User:alice", "*"]]}
         assert await outcome_of(partial(a.security.change, ACLS, lambda _section: later)) is None

@@ -6,8 +6,7 @@ topics by their ids, with their names in the answer.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from itertools import chain
@@ -17,6 +16,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from acl_helpers import change_acls
 from harness import NodeHarness, async_test, commit_values, join_and_sync, running_node, topic_id
 from peers.wire import message_type
 from property_examples import examples
@@ -27,7 +27,7 @@ from request_samples import VALUES, sample
 from callboard.runtime.kafka.api import APIS, Api
 from callboard.runtime.kafka.codec.schemas import schema
 from callboard.runtime.log.format.batch import Producer, encode_batch, frame_record
-from callboard.runtime.security.acl_store import AclStore, ChangeDone
+from callboard.runtime.security.acl_store import AclStore
 from callboard.runtime.security.acls import Acl, PatternType, Permission, Requester
 from callboard.runtime.security.resources import CLUSTER_NAME, Operation, ResourceType
 from callboard.runtime.settings.authorization import STANDARD_AUTHORIZER
@@ -74,12 +74,6 @@ async def set_acls(acls: AclStore, wanted: Iterable[Acl]) -> None:
     """Replace all ACLs."""
     await change_acls(acls.delete, list(acls.table.acls))
     await change_acls(acls.create, list(wanted))
-
-
-async def change_acls(change: Callable[[Collection[Acl], ChangeDone], None], acls: Collection[Acl]) -> None:
-    done = asyncio.get_running_loop().create_future()
-    change(acls, lambda failure, _changed: done.set_result(failure))
-    assert await done is None
 
 
 @asynccontextmanager
