@@ -16,7 +16,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from statistics import median
 from typing import NamedTuple
 
@@ -133,7 +133,7 @@ class Scale:
         await self._stage("ten nodes are killed, one after the other", self._kill_some)
         await self._stage("a tenth of the nodes is killed at once", self._kill_many)
         await self._stage("a rolling restart of all nodes", self._restart_all)
-        await self._stage("nothing happens until the end", lambda: self._idle(end_s - self.loop.time()))
+        await self._stage("nothing happens until the end", partial(self._end, end_s))
 
     async def _stage(self, name: str, work: Callable[[], Awaitable[Sequence[float]]]) -> None:
         counts, before, started_s = self.store.counts.copy(), self.register(), self.loop.time()
@@ -167,6 +167,11 @@ class Scale:
     async def _idle(self, seconds: float = 30.0) -> Sequence[float]:
         await asyncio.sleep(max(seconds, 1.0))
         return []
+
+    async def _end(self, end_s: float) -> Sequence[float]:
+        """The node that was restarted last gets its partitions back."""
+        await self.until(self.is_balanced)
+        return await self._idle(end_s - self.loop.time())
 
     async def _kill_some(self) -> Sequence[float]:
         times_s = []
