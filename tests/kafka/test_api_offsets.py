@@ -34,6 +34,7 @@ from callboard.runtime.kafka.call import Call
 from callboard.runtime.kafka.codec.codes import kafka_error
 from callboard.runtime.kafka.codec.durations import MAX_DURATION_MS
 from callboard.runtime.kafka.codec.schemas import schema
+from callboard.runtime.kafka.used_member_ids import UsedMemberIds
 
 NOBODY = UUID(int=7)
 TOO_LONG = "x" * 4097
@@ -364,12 +365,20 @@ class StandInGroups:
         reply.set(Committed((self.error,) * len(message.commits)))
 
 
+class StandInConnection:
+    def __init__(self, services: Any) -> None:
+        self.services = services
+
+    def on_response_ready(self) -> None:
+        """Nothing is sent."""
+
+
 @pytest.mark.parametrize("version", versions("offset_commit"))
 def test_cached_offset_commit_response_equals_kio_encoding(version: int) -> None:
     """A cached response is never returned for another request, whatever the order of errors and shapes."""
     groups = StandInGroups()
-    services = SimpleNamespace(topics=StandInTopics(), groups=groups, authorizer=AllowAll())
-    connection: Any = SimpleNamespace(services=services, on_response_ready=lambda: None)
+    services = {"topics": StandInTopics(), "groups": groups, "authorizer": AllowAll()}
+    connection: Any = StandInConnection(SimpleNamespace(**services, used_member_ids=UsedMemberIds()))
     shapes: tuple[tuple[int, ...], ...] = ((0,), (1,), (0, 1), (1, 0))
     for code in [*ErrorCode, *reversed(ErrorCode)]:
         groups.error = code

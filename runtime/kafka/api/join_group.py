@@ -62,16 +62,20 @@ def handle(call: Call) -> None:
         can_skip_assignment=call.version >= SKIP_ASSIGNMENT_FROM,
         reason=getattr(request, "reason", None),
     )
-    call.ask_group_queued(message, encode)
+    call.ask_group_queued(message, _note_and_encode)
+
+
+def _note_and_encode(call: Call, answer: Joined) -> Body:
+    if not answer.error:
+        call.services.used_member_ids.note(call.connection, call.request.group_id, answer.member_id)
+    return encode(call, answer)
 
 
 def encode(call: Call, answer: Joined) -> Body:
     """The body; for the leader of a large group, the work that makes it."""
-    if answer.error:
-        _report_refusal(call, answer)
-    else:
-        call.services.used_member_ids.note(call.connection, call.request.group_id, answer.member_id)
     if not answer.members:  # followers, and errors
+        if answer.error:
+            _report_refusal(call, answer)
         return _encode(call, answer)
     steps = _encode_with_members(call, answer)
     return steps if len(answer.members) > SHORT_WORK_ITEMS else run_steps(steps)
