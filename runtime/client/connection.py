@@ -87,6 +87,9 @@ class Connection(asyncio.Protocol):
             logging_in = self._logging_in = asyncio.get_running_loop().create_task(self._run_login(session))
             logging_in.add_done_callback(_retrieve_exception)
         await asyncio.wait({logging_in})
+        while logging_in is not self._logging_in:  # it has ended, and another request has begun the next one
+            logging_in = self._logging_in
+            await asyncio.wait({logging_in})
         logging_in.result()
 
     async def _run_login(self, session: LoginSession) -> None:

@@ -184,6 +184,27 @@ async def test_request_that_is_cancelled_does_not_end_the_authentication_of_othe
 
 
 @async_test
+async def test_request_that_has_waited_for_a_login_does_not_come_in_the_midst_of_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"EARLIEST": 0.0, "LATEST": 0.0, "INTERVAL_S": 0.0}.items():
+        monkeypatch.setattr(login_session, name, value)
+    monkeypatch.setattr(authenticator, "REAUTHENTICATION_INTERVAL_MS", 0)
+
+    async def ask_after(turns: int) -> int:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        return (await connection.ask("find_coordinator", ASKED)).port
+
+    async with running_sasl_node(tmp_path, SESSION) as harness:
+        connection = await connect_to(address_of(harness), "c", security())
+        ports = await asyncio.gather(*(ask_after(turns) for turns in range(0, 400)))
+        assert set(ports) == {harness.port}
+        assert set(logins(harness)) == {True}
+        connection.close()
+
+
+@async_test
 async def test_connection_whose_password_has_changed_meanwhile_is_lost(tmp_path: Path) -> None:
     async with running_sasl_node(tmp_path, SESSION) as harness:
         connection = await connect_to(address_of(harness), "c", security())
