@@ -84,11 +84,12 @@ class Connection(asyncio.Protocol):
         """Once for all requests that wait for it. If one of them is cancelled it goes on for the others."""
         logging_in = self._logging_in
         if logging_in is None or logging_in.done():
-            logging_in = self._logging_in = asyncio.get_running_loop().create_task(self._run_login(session))
+            logging_in = asyncio.get_running_loop().create_task(self._run_login(session))
             logging_in.add_done_callback(_retrieve_exception)
+            self._logging_in = logging_in
         await asyncio.wait({logging_in})
-        while logging_in is not self._logging_in:  # it has ended, and another request has begun the next one
-            logging_in = self._logging_in
+        while (current := self._logging_in) is not None and current is not logging_in:
+            logging_in = current  # the login has ended, and another request has begun the next one
             await asyncio.wait({logging_in})
         logging_in.result()
 

@@ -194,11 +194,12 @@ async def test_request_that_has_waited_for_a_login_does_not_come_in_the_midst_of
     async def ask_after(turns: int) -> int:
         for _ in range(turns):
             await asyncio.sleep(0)
-        return (await connection.ask("find_coordinator", ASKED)).port
+        response = await connection.ask("find_coordinator", ASKED)
+        return int(response.port)
 
     async with running_sasl_node(tmp_path, SESSION) as harness:
         connection = await connect_to(address_of(harness), "c", security())
-        ports = await asyncio.gather(*(ask_after(turns) for turns in range(0, 400)))
+        ports = await asyncio.gather(*(ask_after(turns) for turns in range(400)))
         assert set(ports) == {harness.port}
         assert set(logins(harness)) == {True}
         connection.close()
