@@ -101,7 +101,6 @@ class ConsumerGroup:
         self.successor: Successor | None = None
         self._environment = environment
         self._events: list[GroupEvent] = []  # of the entry in flight
-        self._rebalances = 0  # of the entry in flight
 
     @property
     def state_name(self) -> str:
@@ -177,7 +176,6 @@ class ConsumerGroup:
             else:  # the states that follow are those of the classic group
                 self._events += (event for event in events if event.kind is not Kind.STATE_CHANGED)
             yield
-        self._rebalances += plan.is_rebalance
 
     # Changes of the protocol -----------------------------------------------------------------------------------------
 
@@ -231,14 +229,12 @@ class ConsumerGroup:
         effects.counters.expired_sessions += sum(
             event.kind is Kind.MEMBER_REMOVED and event.reason is Reason.SESSION_EXPIRED for event in events
         )
-        effects.counters.rebalances += self._rebalances
-        self._rebalances = 0
 
     def append_failed(self, context: DecisionsContext, error: ErrorCode, effects: Effects) -> None:
         """The state is again what it was before the entry. Removals by a deadline are tried again soon."""
         self.soft = GroupState(self.group_id) if self.durable is None else self.durable.copy()
         self.successor = None
-        self._events, self._rebalances = [], 0
+        self._events = []
         effects.run(_go_back(self, context, effects), max(len(self.soft.members), len(self.timers.sessions)))
         self.queue.append_failed(error, effects)
 

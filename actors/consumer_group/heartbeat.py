@@ -87,7 +87,6 @@ def target_after(
     if has_changed or not is_current:
         epoch = yield from next_group_epoch(state, subscriptions, has_changed, environment, plan)
         group = NextGroup(epoch, subscriptions, subscribe_equally(subscriptions))
-        plan.is_rebalance = epoch != state.epoch.epoch
         plan.topics_version = version
         if state.has_topic_metadata:
             plan.records.append(TopicMetadataRecord(state.group_id, None))

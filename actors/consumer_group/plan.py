@@ -129,10 +129,10 @@ class Plan:
     classic protocol have to send JoinGroup or SyncGroup; None: they have. A member that already has to join does not
     get more time.
 
-    ``removed``: members whose timers are cancelled. ``is_rebalance``: for metrics; a member that leaves does not count.
-    ``topics_version``: of the topics that the decision looked at; None if it did not. ``regexes_to_resolve``: begin to
-    resolve these together. ``regexes_version``: of the topics that a result is about; None if there is no result.
-    ``asked_ms``: when the assignor was asked that still works; None if it was not. ``downgrade``: after the records.
+    ``removed``: members whose timers are cancelled. ``topics_version``: of the topics that the decision looked at;
+    None if it did not. ``regexes_to_resolve``: begin to resolve these together. ``regexes_version``: of the topics that
+    a result is about; None if there is no result. ``asked_ms``: when the assignor was asked that still works; None if
+    it was not. ``downgrade``: after the records.
     """
 
     __slots__ = (
@@ -141,7 +141,6 @@ class Plan:
             "deadlines",
             "downgrade",
             "joins",
-            "is_rebalance",
             "records",
             "regexes_to_resolve",
             "regexes_version",
@@ -160,7 +159,6 @@ class Plan:
         self.syncs: dict[str, int | None] = {}
         self.removed: list[str] = []
         self.downgrade: Downgrade | None = None
-        self.is_rebalance = False
         self.topics_version: int | None = None
         self.regexes_to_resolve: Collection[str] = ()
         self.regexes_version: int | None = None

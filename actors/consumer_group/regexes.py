@@ -131,5 +131,4 @@ def apply_result(
     regexes = {**state.regexes, **current}
     epoch = yield from next_group_epoch(state, state.subscriptions, has_changed, environment, plan, regexes)
     if epoch != state.epoch.epoch:
-        plan.is_rebalance = True
         plan.topics_version = version

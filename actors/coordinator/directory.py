@@ -14,6 +14,7 @@ from ..engine_ports import NOT_HANDLED, ReplyTo
 from ..errors import ErrorCode
 from ..group.effects import ExpiredCounts, GroupCounters
 from ..group.event_log import EventLog
+from ..group.rebalance_counts import RebalanceCounts
 from ..group.requests import REQUESTS, reject
 from ..memory import MemoryLimit
 from ..messages import GroupChanged, GroupRequest, ListGroups, SettingsChanged, TopicsDeleted
@@ -31,7 +32,8 @@ class Directory:
         self.partitions = GroupPartitions(partition_count)
         self.memory_limit = MemoryLimit(lambda: settings.memory_limit_bytes)
         self.counters = GroupCounters()
-        self.event_log = EventLog()
+        self.rebalances = RebalanceCounts()
+        self.event_log = EventLog(self.rebalances)
         self.on_offsets_expired: Callable[[ExpiredCounts], None] = _ignore_expired  # called after each retention scan
         self.coordinator: ActorRef
         self.is_detour = False  # whether requests to active groups go through the coordinator, too

@@ -31,11 +31,10 @@ class ExpiredCounts(NamedTuple):
 class GroupCounters:
     """Event counters of all groups of a coordinator since its start, for metrics."""
 
-    __slots__ = ("commits", "expired", "expired_sessions", "rebalances")
+    __slots__ = ("commits", "expired", "expired_sessions")
 
     def __init__(self) -> None:
         self.commits = 0  # requests with at least one offset that was stored
-        self.rebalances = 0  # new generations with members
         self.expired_sessions = 0
         self.expired = ExpiredCounts()
 

@@ -1,4 +1,4 @@
-"""Where the events of groups go: a ring of the last ones of each awake group, log lines, and an observer.
+"""Where the events of groups go: a ring of the last ones of each awake group, log lines, and observers.
 
 One ``EventLog`` serves all groups of a coordinator, so that its limits hold for all of them together: the memory of the
 rings, and the log lines per second. Each group's actor has a ``GroupHistory``.
@@ -125,10 +125,10 @@ class LineLimit:
 
 
 class EventLog:
-    """The limits and the observer that all groups of a coordinator share. ``bytes_used``: the memory of all events."""
+    """The limits and the observers that all groups of a coordinator share. ``bytes_used``: the memory of all events."""
 
-    def __init__(self, observer: GroupObserver | None = None, bytes_max: int = HISTORY_BYTES_MAX) -> None:
-        self.observer = observer
+    def __init__(self, *observers: GroupObserver, bytes_max: int = HISTORY_BYTES_MAX) -> None:
+        self.observers = list(observers)
         self.bytes_used = 0
         self._bytes_max = bytes_max
         self._histories: OrderedDict[GroupHistory, None] = OrderedDict()  # that with the oldest last event first
@@ -202,8 +202,8 @@ class GroupHistory:
     def add(self, events: Sequence[GroupEvent]) -> None:
         """Keep, log and report the events of one turn."""
         event_log = self._event_log
-        if event_log.observer is not None:
-            event_log.observer.observe(self._group_id, events)
+        for observer in event_log.observers:
+            observer.observe(self._group_id, events)
         self._keep(events)
         event_log.log_members(self._group_id, events)
         for event in events:

@@ -120,7 +120,6 @@ def become_empty(group: GroupCore, _cause: Cause, effects: Effects) -> None:
 
 def begin_generation(group: GroupCore, _cause: Cause, effects: Effects) -> None:
     assert group.state.is_sync_phase
-    effects.counters.rebalances += 1
     effects.run(_begin_generation(group, effects), len(group.members))
 
 

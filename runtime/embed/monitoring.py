@@ -37,7 +37,7 @@ class Monitoring:
             quarantined_groups=figures.refused.quarantined_groups,
             failed_partitions=figures.refused.failed_partitions,
             commits=figures.commits,
-            rebalances=figures.rebalances,
+            rebalances=figures.rebalances.started,
             expired_sessions=figures.expired_sessions,
             expired_offsets=figures.expired_offsets,
             connections=figures.connections.open,

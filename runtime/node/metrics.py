@@ -27,6 +27,7 @@ from ...actors.coordinator.partitions import GroupPartition
 from ...actors.group.kind import PASSIVATED_NAME
 from ...actors.group.kinds import KINDS
 from ...actors.group.offsets import count_packed_types
+from ...actors.group.rebalance_counts import PHASE_BOUNDS_S
 from ...actors.memory import MemorySample
 from ...actors.records import GroupType
 from ..common.errors import StartError
@@ -36,7 +37,7 @@ from ..log.partition import PARTITION_FOLDER
 from ..log.stats import SYNC_BOUNDS_S, LogStats
 from .health import Pages
 from .lag import group_lags
-from .sample import NodeSample, RefusedCounts, not_ready, sample
+from .sample import NodeSample, RebalanceSample, RefusedCounts, not_ready, sample
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -165,6 +166,7 @@ class NodeCollector(Collector):
         groups, stats, sizes = self._thread_sample
         yield ready_metric(is_ready=self._figures.not_ready is None)
         yield from _of_groups(self._figures, groups)
+        yield from _of_rebalances(self._figures.rebalances)
         yield from _of_actors(stats)
         yield from _of_memory(self._figures.memory)
         yield from _of_loading(self._figures.refused)
@@ -186,7 +188,6 @@ def _of_groups(sample: NodeSample, groups: Mapping[tuple[str, str], int]) -> Ite
     yield _labelled(GaugeMetricFamily("callboard_groups", doc, labels=("type", "state")), states)
     yield _gauge("callboard_groups_passivated", "Groups without members that are packed in memory.", sample.passivated)
     yield _counter("callboard_commits", "Requests whose offsets were committed.", sample.commits)
-    yield _counter("callboard_rebalances", "Generations with members that were started.", sample.rebalances)
     yield _counter("callboard_expired_sessions", "Members whose session has expired.", sample.expired_sessions)
     yield _counter("callboard_expired_offsets", "Offsets that were deleted by retention.", sample.expired_offsets)
     yield _gauge("callboard_connections", "Connections of clients.", sample.connections.open)
@@ -203,6 +204,17 @@ def _of_groups(sample: NodeSample, groups: Mapping[tuple[str, str], int]) -> Ite
     yield _gauge("callboard_audit_failed", "1 while lines of the audit trail cannot be written.", failed)
     doc = "How long the certificates of listeners with TLS are still valid."
     yield _gauges("callboard_certificate_expires_seconds", doc, "listener", sample.connections.certificate_seconds_left)
+
+
+def _of_rebalances(sample: RebalanceSample) -> Iterator[Metric]:
+    yield _counter("callboard_joins", "Members that have joined groups.", sample.joins)
+    doc = "Generations with members, and epochs, that were started, by cause."
+    yield _counters("callboard_rebalances", doc, "cause", sample.by_cause)
+    doc = "Durations of the phases of rebalances."
+    family = HistogramMetricFamily("callboard_rebalance_seconds", doc, labels=("phase",))
+    for phase, (counts, seconds) in sample.phases.items():
+        family.add_metric((phase,), _buckets(PHASE_BOUNDS_S, counts), seconds)
+    yield family
 
 
 def _of_actors(stats: Stats) -> Iterator[Metric]:
@@ -243,10 +255,8 @@ def _of_rounds(log: LogStats) -> Iterator[Metric]:
     yield _counter("callboard_log_records", "Records that were appended.", log.records)
     yield _counter("callboard_log_rounds", "Rounds: records that were written and synced together.", log.rounds)
     yield _counter("callboard_log_refused_rounds", "Rounds that could not be written.", log.refused_rounds)
-    counters = accumulate(log.sync_counts)
-    bounds = [*map(str, SYNC_BOUNDS_S), "+Inf"]
-    buckets = list(zip(bounds, counters, strict=True))
     doc = "Durations of the journal's syncs."
+    buckets = _buckets(SYNC_BOUNDS_S, log.sync_counts)
     yield HistogramMetricFamily("callboard_log_sync_seconds", doc, buckets=buckets, sum_value=log.sync_seconds)
     yield _counter("callboard_log_checkpoints", "Checkpoints that were made.", log.checkpoints)
     yield _counter("callboard_log_checkpoint_seconds", "Total duration of checkpoints.", log.checkpoint_seconds)
@@ -265,6 +275,11 @@ def _of_log(sample: NodeSample, sizes: Sizes) -> Iterator[Metric]:
     yield _gauge("callboard_log_full", "1 while the disk is full.", bool(log.full))
     failed = len(log.failures)
     yield _gauge("callboard_log_failed_partitions", "Partitions whose file could not be written.", failed)
+
+
+def _buckets(bounds_s: Sequence[float], counts: Iterable[int]) -> list[tuple[str, float]]:
+    """The cumulative buckets of a histogram. ``counts``: one for each bound, and one for longer durations."""
+    return list(zip([*map(str, bounds_s), "+Inf"], accumulate(counts), strict=True))
 
 
 def _gauge(name: str, doc: str, value: float) -> Metric:

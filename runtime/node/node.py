@@ -162,7 +162,8 @@ class Node:
             on_error.callback(system.halt)
             groups = Directory(configs.settings, data.folder.offsets_partitions)
             groups.on_offsets_expired = partial(log_expiry, configs)
-            groups.event_log.observer = environment.group_observer
+            if environment.group_observer is not None:
+                groups.event_log.observers.append(environment.group_observer)
             budget = TimeBudget(loop.call_soon, environment.work_clocks.budget_ns)
             turns = ConnectionTurns(loop.call_soon, environment.clock.monotonic_ms, budget)
             actors = start_actors(system, groups, data, environment, environment.when_read or turns.when_read)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...actors.coordinator.partition_states import PartitionState
+from ...actors.group.rebalance_counts import RebalanceCounts
 from ...actors.memory import MemorySample
 from ..log.stats import LogStats
 
@@ -34,6 +35,25 @@ class ConnectionSample(NamedTuple):
     failed_logins: Mapping[tuple[str, str], int]
 
 
+class RebalanceSample(NamedTuple):
+    """``joins``: members that were added. ``by_cause``: started rebalances. ``phases``: histograms of durations."""
+
+    joins: int
+    by_cause: Mapping[str, int]
+    phases: Mapping[str, Histogram]
+
+    @property
+    def started(self) -> int:
+        return sum(self.by_cause.values())
+
+
+class Histogram(NamedTuple):
+    """``counts``: one number for each bucket, not cumulative. ``seconds``: the sum of all durations."""
+
+    counts: tuple[int, ...]
+    seconds: float
+
+
 class NodeSample(NamedTuple):
     """``not_ready``: why clients are not served, None if they are. ``active``, ``passivated``: numbers of groups."""
 
@@ -41,7 +61,7 @@ class NodeSample(NamedTuple):
     active: int
     passivated: int
     commits: int
-    rebalances: int
+    rebalances: RebalanceSample
     expired_sessions: int
     expired_offsets: int
     connections: ConnectionSample
@@ -62,7 +82,7 @@ def sample(node: Node) -> NodeSample:
         len(groups.groups),
         len(groups.passivated),
         counters.commits,
-        counters.rebalances,
+        _sample_rebalances(groups.rebalances),
         counters.expired_sessions,
         counters.expired.offsets,
         ConnectionSample(
@@ -84,6 +104,13 @@ def sample(node: Node) -> NodeSample:
         node.compactions,
         node.services.audit.failure,
     )
+
+
+def _sample_rebalances(counts: RebalanceCounts) -> RebalanceSample:
+    phases = {
+        phase: Histogram(tuple(durations.counts), durations.seconds) for phase, durations in counts.phases.items()
+    }
+    return RebalanceSample(counts.joins, counts.by_cause(), phases)
 
 
 def not_ready(node: Node | None) -> str | None:

@@ -268,7 +268,8 @@ class RecordingObserver:
 
 
 def observed(simulation: CoordinatorSimulation) -> RecordingObserver:
-    simulation.directory.event_log.observer = observer = RecordingObserver()
+    observer = RecordingObserver()
+    simulation.directory.event_log.observers.append(observer)
     return observer
 
 

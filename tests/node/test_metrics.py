@@ -60,7 +60,10 @@ async def test_metrics_count_group_events(tmp_path: Path) -> None:
         after = await scrape(port)
     assert before["callboard_commits_total"] == 0
     assert after["callboard_commits_total"] == 2
-    assert after["callboard_rebalances_total"] == before["callboard_rebalances_total"] + 1
+    cause = "callboard_rebalances_total{cause=member_joined}"
+    assert (before[cause], after[cause], after["callboard_joins_total"]) == (0, 1, 1)
+    phases = [after[f"callboard_rebalance_seconds_count{{phase={phase}}}"] for phase in ("join", "sync", "assign")]
+    assert phases == [1, 1, 0]
     assert (
         before["callboard_groups{state=Stable}{type=classic}"],
         after["callboard_groups{state=Stable}{type=classic}"],

@@ -126,7 +126,6 @@ def refused_records_count(patch: pytest.MonkeyPatch) -> None:
 
     def answer_only(self: ConsumerGroup, _context: DecisionsContext, error: ErrorCode, effects: Effects) -> None:
         self._events = []
-        self._rebalances = 0
         self.queue.append_failed(error, effects)
 
     patch.setattr(ConsumerGroup, "append_failed", answer_only)
