@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from callboard.runtime.kafka.authorizer import Action, RequestContext
+from callboard.runtime.kafka.authorization.authorizer import Action, RequestContext
 from callboard.runtime.security.resources import Operation, ResourceType
 
 

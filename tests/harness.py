@@ -24,7 +24,7 @@ from peers.wire import FRAME_SIZE, Hangup, Plain, decode, encode
 
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.kafka.api import APIS
-from callboard.runtime.kafka.authorizer import Authorizer
+from callboard.runtime.kafka.authorization.authorizer import Authorizer
 from callboard.runtime.node.environment import Environment, WorkClocks
 from callboard.runtime.node.node import Node
 from callboard.runtime.settings.table import Options, Settings

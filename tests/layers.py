@@ -64,7 +64,7 @@ PACKAGES: dict[str, Package] = {
     ),
     # TLS of listeners and of clients. It knows the connection above it as a protocol only.
     "runtime/tls": Package(
-        ("runtime/tls",), ("runtime/common", "runtime/kafka/foreign_protocols.py", "runtime/settings")
+        ("runtime/tls",), ("runtime/common", "runtime/kafka/connections/foreign_protocols.py", "runtime/settings")
     ),
     "runtime/client": Package(
         ("runtime/client",),

@@ -17,15 +17,15 @@ from callboard.actors.steps import run_steps
 from callboard.runtime.common.shared_bytes import SharedBytes
 from callboard.runtime.engine.clock import SystemClock, SystemRandom
 from callboard.runtime.kafka.api import APIS, Api, Routes
-from callboard.runtime.kafka.authorizer import AllowAll, Authorizer
+from callboard.runtime.kafka.authentication.principal import ANONYMOUS
+from callboard.runtime.kafka.authorization.authorizer import AllowAll, Authorizer
 from callboard.runtime.kafka.batch_gate import BatchGate
 from callboard.runtime.kafka.call import Call
-from callboard.runtime.kafka.client_buffers import ClientBuffers
-from callboard.runtime.kafka.client_quotas import ClientQuotas
 from callboard.runtime.kafka.cluster_view import SingleNode
 from callboard.runtime.kafka.codec.schemas import schema
-from callboard.runtime.kafka.over_limit import OverLimitReports
-from callboard.runtime.kafka.principal import ANONYMOUS
+from callboard.runtime.kafka.connections.client_buffers import ClientBuffers
+from callboard.runtime.kafka.connections.over_limit import OverLimitReports
+from callboard.runtime.kafka.quotas.client_quotas import ClientQuotas
 from callboard.runtime.kafka.slices import Job
 from callboard.runtime.security.audit import NO_AUDIT
 from callboard.runtime.settings.address import Address

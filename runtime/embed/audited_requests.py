@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.messages import DeleteGroup, GroupRequest, LeaveGroup, OffsetCommit, OffsetDelete, OffsetFetch
-from ..kafka.group_changes import CHANGING, group_change
-from ..kafka.principal import IN_PROCESS
+from ..kafka.audit.group_changes import CHANGING, group_change
+from ..kafka.authentication.principal import IN_PROCESS
 from ..security.audit import Asked, Audit, Change, Who
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from ...actors.group.offsets import GroupData
 from ...actors.messages import GroupRequest
 from ..common.errors import StartError
 from ..disk.group_commit import outcome_of
-from ..kafka.audited_topics import creation, deletion
+from ..kafka.audit.audited_topics import creation, deletion
 from ..kafka.services import Origin
 from ..security.audit import alteration
 from ..settings.dynamic import InvalidSetting

@@ -15,11 +15,11 @@ from ...actors.transactions.messages import AddPartitions, TransactionRequest, V
 from ...actors.transactions.peers import Peers
 from ..common.shared_bytes import SharedBytes
 from ..engine.reply import Reply
+from .authentication.principal import Principal
+from .authorization.grants import Grants
 from .codec.codes import kafka_error
 from .codec.schemas import Schema
 from .codec.step_writer import write_in_steps
-from .grants import Grants
-from .principal import Principal
 from .release import ReleaseJob, release_collections, release_request
 from .services import Services
 

@@ -8,9 +8,9 @@ from typing import Any
 from ...actors.errors import ErrorCode
 from ...actors.messages import GroupRequest
 from ...actors.steps import Steps, pieces
-from .authorize import authorize_in_steps
+from .authorization.authorize import authorize_in_steps
+from .authorization.checks import DESCRIBE_GROUP
 from .call import Body, Call
-from .checks import DESCRIBE_GROUP
 from .scatter_gather import ScatterGather
 
 Encode = Callable[[ErrorCode, dict[str, int], list[bytes]], Body]

@@ -8,7 +8,7 @@ from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.steps import Steps, pieces
 from ..settings.dynamic import InvalidSetting
 from .call import Call
-from .request_names import schema_name
+from .connections.request_names import schema_name
 
 
 def as_refusal(failure: Exception, what: str) -> CoordinatorError:

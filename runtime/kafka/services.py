@@ -23,17 +23,17 @@ from ..settings.rows import Setting
 from ..settings.table import Options, Settings
 from ..topics.admin import TopicAdmin
 from ..topics.topic import Topic
-from .authorizer import Authorizer
-from .client_buffers import ClientBuffers
-from .client_quotas import ClientQuotas
+from .authentication.principal import IN_PROCESS, Principal
+from .authorization.authorizer import Authorizer
 from .cluster_view import ClusterView
-from .over_limit import OverLimitReports
+from .connections.client_buffers import ClientBuffers
+from .connections.over_limit import OverLimitReports
+from .connections.used_member_ids import UsedMemberIds
 from .peer_gate import PeerGate
-from .principal import IN_PROCESS, Principal
+from .quotas.client_quotas import ClientQuotas
 from .response_queue import ResponseQueue
 from .shared_steps import SharedSteps
 from .slices import Slices
-from .used_member_ids import UsedMemberIds
 
 
 class Origin(NamedTuple):

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 from ...actors.steps import SLICE_NS, Steps, run_slice, run_steps
 from .batch_gate import BatchGate
+from .connections.time_budget import TimeBudget
 from .release import ReleaseJob, frames_of_error, frames_of_steps, release_frames
 from .shared_steps import SharedSteps
-from .time_budget import TimeBudget
 
 FIRST_NS = 500_000
 """Work of a new job that is done at once. So short jobs do not wait for long ones."""

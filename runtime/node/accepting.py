@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..kafka.connection_pool import ConnectionPool
-from ..kafka.connection_turns import ConnectionTurns
+from ..kafka.connections.connection_pool import ConnectionPool
+from ..kafka.connections.connection_turns import ConnectionTurns
 from ..settings.table import LISTEN_BACKLOG
 from .environment import Environment
 from .listening import Sockets, limit_receive_buffers

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..common.errors import StartError
-from ..kafka.acl_authorizer import AclAuthorizer
-from ..kafka.authorizer import AllowAll, Authorizer
+from ..kafka.authorization.acl_authorizer import AclAuthorizer
+from ..kafka.authorization.authorizer import AllowAll, Authorizer
 from ..security.acl_store import AclStore
 from ..security.store import SecurityStore
 from ..settings.authorization import parse_principals

@@ -23,7 +23,7 @@ from ..disk.threads import InlineThreads, OwnThreads, Threads
 from ..engine.alarm import WhenRead
 from ..engine.clock import SystemClock, SystemRandom
 from ..engine.dispatcher import Dispatcher, LoopDispatcher
-from ..kafka.authorizer import Authorizer
+from ..kafka.authorization.authorizer import Authorizer
 
 if TYPE_CHECKING:
     from ..log.folder import DataFolder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sized
 
-from ..kafka.client_buffers import ClientBuffers
+from ..kafka.connections.client_buffers import ClientBuffers
 from ..topics.catalogue import TopicCatalogue
 from .actors import NodeActors
 

@@ -22,16 +22,16 @@ from ..common.logs import get_logger
 from ..disk.disk import Disk
 from ..engine.system import System
 from ..kafka.api import APIS, NODE_APIS, Routes
-from ..kafka.client_buffers import ClientBuffers
-from ..kafka.client_quotas import ClientQuotas
 from ..kafka.cluster_view import ClusterView, SingleNode
-from ..kafka.connection_pool import ConnectionPool
-from ..kafka.connection_turns import ConnectionTurns
-from ..kafka.over_limit import OverLimitReports
-from ..kafka.request_meter import RequestMeter
+from ..kafka.connections.client_buffers import ClientBuffers
+from ..kafka.connections.connection_pool import ConnectionPool
+from ..kafka.connections.connection_turns import ConnectionTurns
+from ..kafka.connections.over_limit import OverLimitReports
+from ..kafka.connections.time_budget import TimeBudget
+from ..kafka.quotas.client_quotas import ClientQuotas
+from ..kafka.quotas.request_meter import RequestMeter
 from ..kafka.response_queue import ResponseQueue
 from ..kafka.slices import Slices
-from ..kafka.time_budget import TimeBudget
 from ..security.document import QUOTAS
 from ..settings.admin import GroupConfigAdmin, SettingsAdmin
 from ..settings.dynamic import DynamicSettings

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from ..common.errors import StartError
 from ..common.logs import get_logger
 from ..engine.clock import wall_clock_ms
-from ..kafka.failed_logins import FailedLogins
-from ..kafka.sasl_listener import SaslListener
+from ..kafka.authentication.sasl_listener import SaslListener
+from ..kafka.connections.failed_logins import FailedLogins
 from ..security.mechanisms import MECHANISMS, OAUTHBEARER, Mechanism, MechanismParts
 from ..security.plain import RememberedPasswords
 from ..settings.listener_settings import number_of, value_of

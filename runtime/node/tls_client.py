@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..kafka.audited import who
-from ..kafka.connection import Connection
-from ..kafka.framing import NotServed, OverLimit
-from ..kafka.principal import USER, Principal
-from ..kafka.transport import Transport
+from ..kafka.audit.audited import who
+from ..kafka.authentication.principal import USER, Principal
+from ..kafka.connections.connection import Connection
+from ..kafka.connections.framing import NotServed, OverLimit
+from ..kafka.connections.transport import Transport
 from ..security.exchange import Failure
 from ..tls.listener_tls import TlsPeer
 

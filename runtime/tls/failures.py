@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from typing import Final
 
-from ..kafka.foreign_protocols import HTTP_STARTS
+from ..kafka.connections.foreign_protocols import HTTP_STARTS
 
 HANDSHAKE: Final = 0x16
 """The first byte of a record with a handshake (RFC 8446, 5.1)."""

@@ -28,7 +28,7 @@ from callboard.bench.server import callboard_server
 from callboard.bench.wire import Client, api
 from callboard.runtime.kafka.codec.frames import SIZE, message_type
 from callboard.runtime.kafka.codec.kio import kio
-from callboard.runtime.kafka.handling_job import LARGE_REQUEST_BYTES
+from callboard.runtime.kafka.connections.handling_job import LARGE_REQUEST_BYTES
 from callboard.runtime.settings.table import Settings
 
 FRAME = b"\0\0\0\x04beat"

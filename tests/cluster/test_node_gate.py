@@ -14,10 +14,10 @@ from callboard.runtime.cluster.register import Endpoint, Register, empty_registe
 from callboard.runtime.cluster.session import NodeIdentity, Session
 from callboard.runtime.cluster.session_environment import SessionEnvironment
 from callboard.runtime.cluster.session_producer_ids import IDS_PER_SESSION, SessionProducerIds
-from callboard.runtime.kafka.audited import who
-from callboard.runtime.kafka.client_ids import shown_client_id
+from callboard.runtime.kafka.audit.audited import who
+from callboard.runtime.kafka.authentication.principal import ANONYMOUS
+from callboard.runtime.kafka.connections.client_ids import shown_client_id
 from callboard.runtime.kafka.peer_gate import Sender
-from callboard.runtime.kafka.principal import ANONYMOUS
 from callboard.runtime.log.partition import TOPIC
 from callboard.runtime.log.partition_counts import PartitionCounts
 

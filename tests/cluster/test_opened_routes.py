@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from callboard.runtime.kafka.api import VERSIONS_AHEAD, Routes, find_row
-from callboard.runtime.kafka.authorizer import AllowAll
+from callboard.runtime.kafka.authorization.authorizer import AllowAll
 
 from .loading_node import DEADLINE_S, loading_node, until
 

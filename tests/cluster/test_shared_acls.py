@@ -8,10 +8,10 @@ import pytest
 from acl_helpers import change_acls
 
 from callboard.runtime.disk.group_commit import outcome_of
-from callboard.runtime.kafka.acl_authorizer import AclAuthorizer
-from callboard.runtime.kafka.authorizer import Action, RequestContext
-from callboard.runtime.kafka.framing import NotServed
-from callboard.runtime.kafka.principal import Principal
+from callboard.runtime.kafka.authentication.principal import Principal
+from callboard.runtime.kafka.authorization.acl_authorizer import AclAuthorizer
+from callboard.runtime.kafka.authorization.authorizer import Action, RequestContext
+from callboard.runtime.kafka.connections.framing import NotServed
 from callboard.runtime.security.acl_store import ROWS, AclStore
 from callboard.runtime.security.acls import Acl, PatternType, Permission
 from callboard.runtime.security.document import ACLS

@@ -21,7 +21,7 @@ from peers.wire import FRAME_SIZE
 from callboard.runtime.disk.file_work import InlineFileWork
 from callboard.runtime.engine.alarm import Alarm
 from callboard.runtime.engine.dispatcher import LoopDispatcher
-from callboard.runtime.kafka.connection import Connection
+from callboard.runtime.kafka.connections.connection import Connection
 from callboard.runtime.node.environment import Environment
 from callboard.runtime.node.node import Node
 from callboard.runtime.settings.listeners import PLAINTEXT

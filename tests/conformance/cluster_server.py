@@ -30,7 +30,7 @@ from callboard.runtime.cluster.session_environment import SessionEnvironment
 from callboard.runtime.disk.file_work import InlineFileWork
 from callboard.runtime.engine.dispatcher import LoopDispatcher
 from callboard.runtime.kafka.api import APIS
-from callboard.runtime.kafka.connection import Connection
+from callboard.runtime.kafka.connections.connection import Connection
 from callboard.runtime.log.partition import TOPIC as OFFSETS_TOPIC
 from callboard.runtime.log.partition_counts import PartitionCounts
 from callboard.runtime.node.environment import Environment

@@ -31,7 +31,7 @@ from harness import (
 from peers.wire import decode
 
 from callboard.runtime.kafka.call import Call
-from callboard.runtime.kafka.connection_turns import REQUESTS_PER_ITERATION
+from callboard.runtime.kafka.connections.connection_turns import REQUESTS_PER_ITERATION
 from callboard.runtime.kafka.response_queue import RESPONSES_PER_TURN, ResponseQueue
 
 MEMBERS = 640

@@ -31,7 +31,7 @@ from callboard.actors.turn import run_at_once
 from callboard.runtime.engine import loop_mailbox
 from callboard.runtime.engine.loop_mailbox import LoopMailbox
 from callboard.runtime.engine.mailbox import Mailbox
-from callboard.runtime.kafka.pending_requests import MAX_CALLS_OPEN
+from callboard.runtime.kafka.connections.pending_requests import MAX_CALLS_OPEN
 from callboard.runtime.node.node import Node
 
 STEPS = 300

@@ -29,12 +29,12 @@ from peers.wire import build, message_type
 from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import Committed, OffsetCommit
 from callboard.runtime.kafka.api import heartbeat, offset_commit
-from callboard.runtime.kafka.authorizer import AllowAll
+from callboard.runtime.kafka.authorization.authorizer import AllowAll
 from callboard.runtime.kafka.call import Call
 from callboard.runtime.kafka.codec.codes import kafka_error
 from callboard.runtime.kafka.codec.durations import MAX_DURATION_MS
 from callboard.runtime.kafka.codec.schemas import schema
-from callboard.runtime.kafka.used_member_ids import UsedMemberIds
+from callboard.runtime.kafka.connections.used_member_ids import UsedMemberIds
 
 NOBODY = UUID(int=7)
 TOO_LONG = "x" * 4097

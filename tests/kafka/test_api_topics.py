@@ -24,7 +24,7 @@ from topics_helpers import producer_batch
 
 from callboard.actors.errors import ErrorCode
 from callboard.runtime.kafka.api import Routes
-from callboard.runtime.kafka.authorizer import AllowAll
+from callboard.runtime.kafka.authorization.authorizer import AllowAll
 
 __all__ = ["node"]  # the fixture
 

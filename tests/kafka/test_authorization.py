@@ -25,11 +25,11 @@ from harness import (
 )
 
 from callboard.runtime.kafka.api import APIS, Routes, find_row, heartbeat, offset_commit
-from callboard.runtime.kafka.authorize import authorize
-from callboard.runtime.kafka.authorizer import AllowAll
-from callboard.runtime.kafka.checks import READ_TOPIC
+from callboard.runtime.kafka.authentication.principal import ANONYMOUS
+from callboard.runtime.kafka.authorization.authorize import authorize
+from callboard.runtime.kafka.authorization.authorizer import AllowAll
+from callboard.runtime.kafka.authorization.checks import READ_TOPIC
 from callboard.runtime.kafka.peer_gate import Sender
-from callboard.runtime.kafka.principal import ANONYMOUS
 from callboard.runtime.security.resources import Operation, ResourceType
 
 CLUSTER, GROUP, TOPIC, TRANSACTIONAL_ID = (

@@ -13,9 +13,9 @@ from peers.wire import message_type
 from request_helpers import encode_body, encode_request
 from request_samples import BROKER, BROKER_LOGGER, GROUP, VALUES, sample
 
-from callboard.runtime.kafka import checks
 from callboard.runtime.kafka.api import APIS, Api
-from callboard.runtime.kafka.checks import Check, Denied
+from callboard.runtime.kafka.authorization import checks
+from callboard.runtime.kafka.authorization.checks import Check, Denied
 from callboard.runtime.kafka.codec.schemas import schema
 from callboard.runtime.log.format.batch import Producer, encode_batch, frame_record
 from callboard.runtime.security.resources import Operation, ResourceType

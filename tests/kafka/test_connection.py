@@ -30,10 +30,10 @@ from harness import (
 )
 from peers.wire import decode, encode
 
-from callboard.runtime.kafka.addresses import host_and_port, java_address
-from callboard.runtime.kafka.connection import Connection
-from callboard.runtime.kafka.framing import BYTES_PER_TURN, FRAMES_PER_TURN
-from callboard.runtime.kafka.pending_requests import MAX_BYTES_OPEN, MAX_CALLS_OPEN, MAX_FRAMES_WAITING
+from callboard.runtime.kafka.connections.addresses import host_and_port, java_address
+from callboard.runtime.kafka.connections.connection import Connection
+from callboard.runtime.kafka.connections.framing import BYTES_PER_TURN, FRAMES_PER_TURN
+from callboard.runtime.kafka.connections.pending_requests import MAX_BYTES_OPEN, MAX_CALLS_OPEN, MAX_FRAMES_WAITING
 
 IDLE_TURNS = 3000  # iterations of the loop without progress until a client counts as blocked
 

@@ -20,8 +20,8 @@ from harness import (
 )
 
 from callboard.runtime.engine.reply import Reply
-from callboard.runtime.kafka.connection_phase import NEXT_PHASE, Event, Phase, UndefinedEvent, next_phase
-from callboard.runtime.kafka.holds import Hold, Holds
+from callboard.runtime.kafka.connections.connection_phase import NEXT_PHASE, Event, Phase, UndefinedEvent, next_phase
+from callboard.runtime.kafka.connections.holds import Hold, Holds
 
 BAD_FRAME = framed(b"\0\x63" + bytes(20))  # an API that does not exist
 REFERENCE = """

@@ -25,9 +25,13 @@ from callboard.actors.steps import SLICE_NS
 from callboard.runtime.engine.clock import SystemClock
 from callboard.runtime.engine.dispatcher import LoopDispatcher
 from callboard.runtime.kafka.call import Call
-from callboard.runtime.kafka.connection_turns import READ_WAIT_MAX_MS, REQUESTS_PER_ITERATION, ConnectionTurns
-from callboard.runtime.kafka.framing import FRAMES_PER_TURN, FrameSplitter
-from callboard.runtime.kafka.time_budget import TimeBudget
+from callboard.runtime.kafka.connections.connection_turns import (
+    READ_WAIT_MAX_MS,
+    REQUESTS_PER_ITERATION,
+    ConnectionTurns,
+)
+from callboard.runtime.kafka.connections.framing import FRAMES_PER_TURN, FrameSplitter
+from callboard.runtime.kafka.connections.time_budget import TimeBudget
 from callboard.runtime.node.environment import Environment
 from callboard.runtime.settings.table import Settings
 

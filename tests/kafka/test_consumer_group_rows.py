@@ -21,7 +21,7 @@ from callboard.actors.consumer_group.records import Partition
 from callboard.actors.errors import ErrorCode
 from callboard.actors.steps import SHORT_WORK_ITEMS, Steps, run_steps
 from callboard.runtime.kafka.api import consumer_group_describe, consumer_group_heartbeat
-from callboard.runtime.kafka.authorizer import AllowAll
+from callboard.runtime.kafka.authorization.authorizer import AllowAll
 from callboard.runtime.kafka.codec.codes import NO_THROTTLE, ONE_MILLISECOND
 from callboard.runtime.kafka.codec.schemas import schema
 from callboard.runtime.kafka.codec.short_heartbeat import ShortHeartbeat

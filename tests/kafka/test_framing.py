@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.runtime.kafka.framing import HEADER_BYTES, MIN_FRAME_BYTES, BadRequest, FrameSplitter
+from callboard.runtime.kafka.connections.framing import HEADER_BYTES, MIN_FRAME_BYTES, BadRequest, FrameSplitter
 
 MAX_BYTES = 60
 HEADER = struct.Struct(">hhih")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.runtime.kafka.held_bytes import HeldBytes
+from callboard.runtime.kafka.connections.held_bytes import HeldBytes
 
 MAX_BYTES = 100
 

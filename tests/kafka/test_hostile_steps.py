@@ -17,8 +17,8 @@ from request_helpers import encode_request
 from request_shapes import REQUESTS, array_names, shapes
 from work_counter import WorkCounter, _one_step_a_turn, endless_clock
 
-from callboard.runtime.kafka import connection
 from callboard.runtime.kafka.api import Api
+from callboard.runtime.kafka.connections import connection
 from callboard.runtime.node.environment import Environment, WorkClocks
 
 __all__ = ["_one_step_a_turn"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from harness import HandTimer, MemoryClient, NodeHarness, async_test, frame, join_and_sync, join_values, running_node
 
-from callboard.runtime.kafka.idle import CHECK_INTERVAL_MAX_MS, CHECKS_PER_TIMEOUT, IdleConnectionCloser
+from callboard.runtime.kafka.connections.idle import CHECK_INTERVAL_MAX_MS, CHECKS_PER_TIMEOUT, IdleConnectionCloser
 
 IDLE_MS = 600_000
 BEAT = frame("heartbeat", 4, group_id="g", generation_id=1, member_id="m", group_instance_id=None)

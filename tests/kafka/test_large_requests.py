@@ -31,9 +31,9 @@ from callboard.runtime.kafka.api import APIS
 from callboard.runtime.kafka.call import Call
 from callboard.runtime.kafka.codec.codes import kafka_error
 from callboard.runtime.kafka.codec.schemas import schema
+from callboard.runtime.kafka.connections.framing import OverLimit
+from callboard.runtime.kafka.connections.handling_job import LARGE_REQUEST_BYTES
 from callboard.runtime.kafka.error_response import encode_whole_error
-from callboard.runtime.kafka.framing import OverLimit
-from callboard.runtime.kafka.handling_job import LARGE_REQUEST_BYTES
 from callboard.runtime.settings.table import BY_NAME, Settings
 
 ITEMS_MAX = BY_NAME["max_request_items"].minimum

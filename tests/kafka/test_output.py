@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.runtime.common.shared_bytes import SharedBytes
-from callboard.runtime.kafka.output import WRITE_BYTES, Output
+from callboard.runtime.kafka.connections.output import WRITE_BYTES, Output
 
 PARTS = st.lists(st.binary(max_size=20), max_size=8)
 

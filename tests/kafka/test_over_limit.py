@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from callboard.runtime.kafka.client_ids import SHOWN_CHARS_MAX
-from callboard.runtime.kafka.framing import NotServed
-from callboard.runtime.kafka.over_limit import CLIENTS_MAX, OverLimitReports
-from callboard.runtime.kafka.rejection import report_rejection
+from callboard.runtime.kafka.connections.client_ids import SHOWN_CHARS_MAX
+from callboard.runtime.kafka.connections.framing import NotServed
+from callboard.runtime.kafka.connections.over_limit import CLIENTS_MAX, OverLimitReports
+from callboard.runtime.kafka.connections.rejection import report_rejection
 
 LIMIT = "socket_request_max_bytes"
 REQUEST = "metadata version 4"

@@ -8,7 +8,7 @@ import pytest
 
 from callboard.runtime.kafka.api import Route
 from callboard.runtime.kafka.codec.schemas import Schema, schema
-from callboard.runtime.kafka.pending_requests import (
+from callboard.runtime.kafka.connections.pending_requests import (
     MAX_BYTES_OPEN,
     MAX_BYTES_WAITING,
     MAX_CALLS_OPEN,

@@ -14,10 +14,10 @@ from transaction_api_helpers import fetch_part, fetch_request
 from work_counter import _no_garbage_collection, _one_step_a_turn, endless_clock
 
 from callboard.actors.steps import Steps
-from callboard.runtime.kafka.framing import BadRequest
+from callboard.runtime.kafka.connections.framing import BadRequest
+from callboard.runtime.kafka.connections.time_budget import TimeBudget
 from callboard.runtime.kafka.release import OBJECTS_PER_STEP, ReleaseJob, release_collections, release_request
 from callboard.runtime.kafka.slices import Slices
-from callboard.runtime.kafka.time_budget import TimeBudget
 from callboard.runtime.node.environment import Environment, WorkClocks
 
 __all__ = ["_no_garbage_collection", "_one_step_a_turn"]

@@ -16,7 +16,7 @@ from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import Described, DescribedMember, Joined, JoinedMember
 from callboard.actors.steps import run_steps
 from callboard.runtime.kafka.api import describe_groups, join_group
-from callboard.runtime.kafka.authorizer import AllowAll
+from callboard.runtime.kafka.authorization.authorizer import AllowAll
 from callboard.runtime.kafka.codec.codes import NO_THROTTLE
 from callboard.runtime.kafka.codec.rows import encode_rows
 from callboard.runtime.kafka.codec.schemas import schema

@@ -31,9 +31,9 @@ from peers.wire import Hangup
 from sasl_helpers import PASSWORD, SASL_SETTINGS, USER, add_user, log_in, plain_frame, running_sasl_node
 
 from callboard.runtime.disk.group_commit import outcome_of
-from callboard.runtime.kafka.authenticator import REAUTHENTICATION_INTERVAL_MS
-from callboard.runtime.kafka.holds import Hold
-from callboard.runtime.kafka.sasl_listener import SaslListener
+from callboard.runtime.kafka.authentication.authenticator import REAUTHENTICATION_INTERVAL_MS
+from callboard.runtime.kafka.authentication.sasl_listener import SaslListener
+from callboard.runtime.kafka.connections.holds import Hold
 from callboard.runtime.security.document import USERS
 from callboard.runtime.settings.address import Address
 from callboard.runtime.settings.listeners import Listener

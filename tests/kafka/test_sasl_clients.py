@@ -25,7 +25,7 @@ from callboard.runtime.client.login_session import LoginSession, Password
 from callboard.runtime.client.security import ClientSecurity, load_security
 from callboard.runtime.client.versions import APIS, VersionRange
 from callboard.runtime.common.errors import StartError
-from callboard.runtime.kafka import authenticator
+from callboard.runtime.kafka.authentication import authenticator
 from callboard.runtime.security.credentials import SCRAM_BY_NAME, find_credential
 from callboard.runtime.security.exchange import Accepted, Challenge
 from callboard.runtime.security.scram import ScramExchange

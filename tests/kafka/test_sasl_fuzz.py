@@ -25,9 +25,9 @@ from sasl_helpers import PASSWORD, USER, running_sasl_node
 
 from callboard.actors.engine_ports import ReplyTo
 from callboard.actors.messages import GroupRequest
+from callboard.runtime.kafka.authentication.principal import ANONYMOUS
 from callboard.runtime.kafka.call import Call, ResponseChannel
 from callboard.runtime.kafka.codec.schemas import Schema
-from callboard.runtime.kafka.principal import ANONYMOUS
 from callboard.runtime.kafka.services import MessageRouter, Origin
 
 CASES = int(os.environ.get("CALLBOARD_SASL_FUZZ_CASES", "1500"))

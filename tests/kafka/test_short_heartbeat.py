@@ -20,8 +20,8 @@ from callboard.runtime.kafka.codec.repeated_requests import REPEATED_BYTES_MAX
 from callboard.runtime.kafka.codec.rows import NO_TAGS
 from callboard.runtime.kafka.codec.schemas import schema
 from callboard.runtime.kafka.codec.short_heartbeat import NAME, ShortHeartbeat
-from callboard.runtime.kafka.framing import BadRequest
-from callboard.runtime.kafka.request_decoding import decode_request
+from callboard.runtime.kafka.connections.framing import BadRequest
+from callboard.runtime.kafka.connections.request_decoding import decode_request
 
 texts = st.text(max_size=30) | st.sampled_from((125, 126, 127, 300)).map("x".__mul__)
 

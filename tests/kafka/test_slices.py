@@ -18,8 +18,8 @@ from callboard.actors.errors import ErrorCode
 from callboard.actors.steps import SLICE_NS, Steps, run_steps
 from callboard.runtime.kafka.call import Call
 from callboard.runtime.kafka.codec.codes import NO_THROTTLE, kafka_error
+from callboard.runtime.kafka.connections.time_budget import BUDGET_NS, TimeBudget
 from callboard.runtime.kafka.slices import Slices
-from callboard.runtime.kafka.time_budget import BUDGET_NS, TimeBudget
 
 STEP_NS = SLICE_NS // 4
 JOBS_MAX = 2

@@ -15,9 +15,9 @@ from peers.wire import decode
 from work_counter import endless_clock
 
 from callboard.runtime.kafka.call import Call
-from callboard.runtime.kafka.framing import BYTES_PER_TURN, FRAMES_PER_TURN, FrameSplitter
+from callboard.runtime.kafka.connections.framing import BYTES_PER_TURN, FRAMES_PER_TURN, FrameSplitter
+from callboard.runtime.kafka.connections.time_budget import BUDGET_NS, RENEWAL_NS, TINY_BYTES, TimeBudget
 from callboard.runtime.kafka.scatter_gather import MESSAGES_PER_BATCH, MESSAGES_PER_STEP
-from callboard.runtime.kafka.time_budget import BUDGET_NS, RENEWAL_NS, TINY_BYTES, TimeBudget
 from callboard.runtime.node.environment import Environment, WorkClocks
 
 CLIENTS = 80

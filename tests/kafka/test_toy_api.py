@@ -11,7 +11,7 @@ from harness import Client, async_test, running_node
 
 from callboard.runtime.kafka import api
 from callboard.runtime.kafka.api import Api
-from callboard.runtime.kafka.checks import DESCRIBE_TOPIC
+from callboard.runtime.kafka.authorization.checks import DESCRIBE_TOPIC
 from callboard.runtime.security.resources import Operation, ResourceType
 
 FILE = Path(__file__).parent / "toy_apis" / "offset_for_leader_epoch.py"

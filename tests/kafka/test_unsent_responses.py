@@ -11,9 +11,9 @@ from harness import HandTimer, MemoryClient, async_test, frame, framed, join_and
 from peers.wire import encode
 
 from callboard.runtime.common.shared_bytes import SharedBytes
-from callboard.runtime.kafka.connection_phase import Phase
-from callboard.runtime.kafka.idle import IdleConnectionCloser
-from callboard.runtime.kafka.output import WRITE_BYTES
+from callboard.runtime.kafka.connections.connection_phase import Phase
+from callboard.runtime.kafka.connections.idle import IdleConnectionCloser
+from callboard.runtime.kafka.connections.output import WRITE_BYTES
 
 IDLE_MS = 600_000
 LARGE = 3 * WRITE_BYTES

@@ -12,7 +12,7 @@ from harness import frame as request_frame
 from peers.wire import Hangup
 
 from callboard.runtime.common.errors import StartError
-from callboard.runtime.kafka.connection_phase import Phase
+from callboard.runtime.kafka.connections.connection_phase import Phase
 from callboard.runtime.settings.connections import parse_overrides
 from callboard.runtime.settings.dynamic import InvalidSetting, parse
 from callboard.runtime.settings.table import BY_NAME, Settings

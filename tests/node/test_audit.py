@@ -30,7 +30,7 @@ from callboard.actors.errors import CoordinatorError, ErrorCode
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.kafka.api import APIS, CHANGES
-from callboard.runtime.kafka.group_changes import OFFSETS_MAX
+from callboard.runtime.kafka.audit.group_changes import OFFSETS_MAX
 from callboard.runtime.node import node
 from callboard.runtime.node.environment import Environment
 from callboard.runtime.node.sample import sample

@@ -27,7 +27,7 @@ from harness import (
 )
 from peers.wire import Plain
 
-from callboard.runtime.kafka.pending_requests import MAX_BYTES_OPEN
+from callboard.runtime.kafka.connections.pending_requests import MAX_BYTES_OPEN
 
 REFUSED = "COORDINATOR_NOT_AVAILABLE"
 INSTANCE = {"group_instance_id": "i"}

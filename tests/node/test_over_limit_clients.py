@@ -24,7 +24,7 @@ from peers.wire import Plain
 from transaction_api_helpers import TX, commit_offsets, init_producer_id
 
 from callboard.actors.text import LogLine
-from callboard.runtime.kafka.over_limit import CONNECTIONS, LIMITS
+from callboard.runtime.kafka.connections.over_limit import CONNECTIONS, LIMITS
 
 CLIENT_ID = "wire"
 LARGE_ITEMS = 10_001

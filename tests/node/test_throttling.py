@@ -27,15 +27,15 @@ from peers.wire import Plain, decode, message_type
 from sasl_helpers import log_in, running_sasl_node
 
 from callboard.actors.errors import ErrorCode
-from callboard.runtime.kafka import connection_pool
 from callboard.runtime.kafka.api import APIS, Api
 from callboard.runtime.kafka.call import with_header
-from callboard.runtime.kafka.client_quotas import Counters
 from callboard.runtime.kafka.codec.codes import kafka_error
 from callboard.runtime.kafka.codec.schemas import schema
+from callboard.runtime.kafka.connections import connection_pool
+from callboard.runtime.kafka.connections.holds import Hold
 from callboard.runtime.kafka.error_response import encode_error_response
-from callboard.runtime.kafka.holds import Hold
-from callboard.runtime.kafka.throttling import CHECK_MS, with_throttle_time
+from callboard.runtime.kafka.quotas.client_quotas import Counters
+from callboard.runtime.kafka.quotas.throttling import CHECK_MS, with_throttle_time
 from callboard.runtime.node.services import NodeServices
 from callboard.runtime.security.quota_windows import SlidingRate
 from callboard.runtime.security.resources import Operation, ResourceType

@@ -11,8 +11,8 @@ API_FOLDER = ROOT / "runtime" / "kafka" / "api"
 MODULES = sorted(path for path in API_FOLDER.glob("*.py") if path.name != "__init__.py")
 
 FORBIDDEN = (
-    "runtime/kafka/authorizer",
-    "runtime/kafka/connection",
+    "runtime/kafka/authorization/authorizer",
+    "runtime/kafka/connections/connection",
     "runtime/topics/catalogue",
     "actors/coordinator",
     "actors/transactions/actor",
@@ -47,7 +47,7 @@ def test_api_module_uses_ports_and_authorize_only(name: str) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "from ..authorizer import AllowAll",
+        "from ..authorization.authorizer import AllowAll",
         "from ...topics.catalogue import TopicCatalogue",
         "from ....actors.coordinator.directory import Directory",
         "call.services.authorizer.authorize(context, actions)",

@@ -23,7 +23,7 @@ EXCEPTIONS: dict[str, str] = {
     "bench/timer_designs.py:TimerDesign.add": "abstract: each design has its own, called without a lookup",
     "bench/timer_designs.py:TimerDesign.drop": "abstract: each design has its own, called without a lookup",
     "runtime/kafka/call.py:Call._encode": "set by what sends the message; a value before would cost each request",
-    "runtime/kafka/connection.py:Connection.transport": "asyncio passes it to connection_made, its first call",
+    "runtime/kafka/connections/connection.py:Connection.transport": "asyncio passes it to connection_made first",
     "runtime/tls/connection.py:TlsConnection._transport": "asyncio passes it to connection_made, its first call",
     "runtime/testing/plugin/harness.py:Harness.node": "attach sets it before a test gets the harness",
 }

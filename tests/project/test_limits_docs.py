@@ -10,16 +10,16 @@ from callboard.actors.group.members import SIZE_MAX
 from callboard.runtime.kafka.api.delete_acls import MATCHES_MAX
 from callboard.runtime.kafka.api.fetch import MAX_BYTES
 from callboard.runtime.kafka.batch_gate import ITEMS_WAITING_MAX
-from callboard.runtime.kafka.client_quotas import COUNTERS_MAX
-from callboard.runtime.kafka.connection_pool import THROTTLED_CONNECTIONS_MAX
-from callboard.runtime.kafka.over_limit import CLIENTS_MAX, CONNECTIONS, LIMITS
-from callboard.runtime.kafka.pending_requests import (
+from callboard.runtime.kafka.connections.connection_pool import THROTTLED_CONNECTIONS_MAX
+from callboard.runtime.kafka.connections.over_limit import CLIENTS_MAX, CONNECTIONS, LIMITS
+from callboard.runtime.kafka.connections.pending_requests import (
     MAX_BYTES_OPEN,
     MAX_BYTES_WAITING,
     MAX_CALLS_OPEN,
     MAX_FRAMES_WAITING,
 )
-from callboard.runtime.kafka.time_budget import BUDGET_NS, TINY_BYTES
+from callboard.runtime.kafka.connections.time_budget import BUDGET_NS, TINY_BYTES
+from callboard.runtime.kafka.quotas.client_quotas import COUNTERS_MAX
 from callboard.runtime.node.connection_limit import HTTP_CONNECTIONS_MAX, RESERVE
 from callboard.runtime.security.credentials import SALTED_BYTES_MAX
 from callboard.runtime.security.quotas import ENTITIES_MAX, OPERATIONS_MAX

@@ -31,8 +31,8 @@ from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.disk.group_commit import outcome_of
 from callboard.runtime.kafka.api import delete_acls
-from callboard.runtime.kafka.connection import Connection
-from callboard.runtime.kafka.grants import GRANTS_MAX, NAME_CHARS_MAX
+from callboard.runtime.kafka.authorization.grants import GRANTS_MAX, NAME_CHARS_MAX
+from callboard.runtime.kafka.connections.connection import Connection
 from callboard.runtime.security.acl_store import ROWS
 from callboard.runtime.security.acls import AclRules
 from callboard.runtime.security.document import ACLS

@@ -20,7 +20,7 @@ from settings_helpers import change
 
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.embed.coordinator import Coordinator
-from callboard.runtime.kafka.connection import Connection
+from callboard.runtime.kafka.connections.connection import Connection
 from callboard.runtime.security.resources import Operation, ResourceType
 from callboard.runtime.settings.address import is_loopback
 from callboard.runtime.settings.dynamic import FILE_NAME, DynamicSettings, InvalidSetting, kafka_name, parse

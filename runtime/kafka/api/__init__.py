@@ -17,19 +17,19 @@ from typing import NamedTuple
 from ....actors.steps import Steps
 from ...engine.clock import SystemClock
 from ...security.audit import NO_AUDIT, Audit
-from .. import checks
 from ..answer_deadlines import AnswerDeadlines
-from ..audited import unless_refused
-from ..audited_groups import audited
-from ..authorizer import Authorizer
+from ..audit.audited import unless_refused
+from ..audit.audited_groups import audited
+from ..authorization import checks
+from ..authorization.authorizer import Authorizer
+from ..authorization.checks import Check
+from ..authorization.granted_at_once import at_once_if_granted
 from ..call import Call
-from ..checks import Check
-from ..client_quotas import ClientQuotas
 from ..codec.schemas import Schema, schema
-from ..commit_rate import limited_commits
-from ..granted_at_once import at_once_if_granted
 from ..lease import AtOnce, at_once_with_lease, with_lease
 from ..peer_gate import PeerGate
+from ..quotas.client_quotas import ClientQuotas
+from ..quotas.commit_rate import limited_commits
 
 ITEMS, CONFIG_ITEMS = "max_request_items", "max_request_config_items"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ....actors.errors import ErrorCode
 from ....actors.transactions.messages import AddOffsets
-from ..authorize import authorize
+from ..authorization.authorize import authorize
+from ..authorization.checks import READ_GROUP, WRITE_TRANSACTIONAL_ID
 from ..call import Call
-from ..checks import READ_GROUP, WRITE_TRANSACTIONAL_ID
 from ..codec.codes import NO_THROTTLE, producer_error
 
 FENCED_FROM = 2

@@ -10,9 +10,9 @@ from ....actors.steps import Steps, pieces
 from ....actors.transactions.messages import AddPartitions, VerifyPartitions
 from ....actors.transactions.rules import NEW_PROTOCOL
 from ...common.shared_bytes import SharedBytes
-from ..authorize import ALL_ALLOWED, Verdicts, authorize, authorize_in_steps
+from ..authorization.authorize import ALL_ALLOWED, Verdicts, authorize, authorize_in_steps
+from ..authorization.checks import ACT_AS_BROKER, WRITE_TOPIC, WRITE_TRANSACTIONAL_ID
 from ..call import Call, release_later
-from ..checks import ACT_AS_BROKER, WRITE_TOPIC, WRITE_TRANSACTIONAL_ID
 from ..codec.codes import NO_THROTTLE, producer_error
 from ..codec.step_writer import write_in_steps
 from ..scatter_gather import ScatterGather

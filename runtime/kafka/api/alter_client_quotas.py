@@ -25,10 +25,10 @@ from ...security.quotas import (
     entity_text,
     stored_text,
 )
-from ..audited import Sections, record_in_steps
-from ..authorize import authorize
+from ..audit.audited import Sections, record_in_steps
+from ..authorization.authorize import authorize
+from ..authorization.checks import ALTER_BROKER_CONFIGS
 from ..call import Call
-from ..checks import ALTER_BROKER_CONFIGS
 from ..codec.codes import NO_THROTTLE, kafka_error
 from ..codec.step_writer import write_in_steps
 from ..refusals import as_refusal

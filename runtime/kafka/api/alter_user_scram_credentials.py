@@ -26,10 +26,10 @@ from ...security.credentials import (
 )
 from ...security.document import USERS, Section
 from ...security.resources import ResourceType
-from ..audited import Sections, record_in_steps, resource_text
-from ..authorize import allows_everything, authorize
+from ..audit.audited import Sections, record_in_steps, resource_text
+from ..authorization.authorize import allows_everything, authorize
+from ..authorization.checks import ALTER_SECURITY
 from ..call import Call
-from ..checks import ALTER_SECURITY
 from ..codec.codes import NO_THROTTLE, kafka_error
 from ..codec.step_writer import write_in_steps
 from ..refusals import as_refusal

@@ -14,9 +14,9 @@ from ....actors.consumer_group.records import Partition
 from ....actors.errors import ErrorCode
 from ....actors.steps import Steps, pieces
 from ...security.resources import ResourceType
-from ..authorize import authorize_in_steps, authorized_operations
+from ..authorization.authorize import authorize_in_steps, authorized_operations
+from ..authorization.checks import DESCRIBE_TOPIC
 from ..call import Body, Call
-from ..checks import DESCRIBE_TOPIC
 from ..codec.codes import NO_THROTTLE
 from ..codec.rows import NO_TAGS, compact_count, compact_string
 from ..codec.step_writer import write_in_steps

@@ -16,9 +16,9 @@ from ....actors.consumer_group.records import Partition
 from ....actors.consumer_group.unchanged import UNCHANGED
 from ....actors.engine_ports import NOT_HANDLED
 from ....actors.steps import SHORT_WORK_ITEMS, Steps, pieces, run_steps
-from ..authorize import authorize, authorize_in_steps
+from ..authorization.authorize import authorize, authorize_in_steps
+from ..authorization.checks import DESCRIBE_TOPIC, LISTED_TOPIC, READ_GROUP
 from ..call import Body, Call, ResponseChannel
-from ..checks import DESCRIBE_TOPIC, LISTED_TOPIC, READ_GROUP
 from ..codec.codes import milliseconds
 from ..codec.rows import NO_TAGS, compact_count, compact_string
 from ..codec.schemas import Schema, shortened

@@ -10,10 +10,10 @@ from ....actors.steps import Steps, pieces
 from ...common.shared_bytes import SharedBytes
 from ...security.acl_filters import why_not_created
 from ...security.acls import Acl
-from ..acl_entities import CREATED, acl_of_creation, audited, error_fields, refusal
-from ..audited import record_in_steps
+from ..audit.audited import record_in_steps
+from ..authorization.acl_entities import CREATED, acl_of_creation, audited, error_fields, refusal
+from ..authorization.checks import ALTER_SECURITY
 from ..call import Call
-from ..checks import ALTER_SECURITY
 from ..codec.codes import NO_THROTTLE
 from ..codec.step_writer import write_in_steps
 

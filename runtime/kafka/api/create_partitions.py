@@ -10,13 +10,13 @@ from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.steps import Steps, counted, pieces
 from ...common.shared_bytes import SharedBytes
 from ...security.audit import alteration
-from ..audited import recorded
-from ..authorize import Verdicts, authorize_in_steps
+from ..audit.audited import recorded
+from ..authorization.authorize import Verdicts, authorize_in_steps
+from ..authorization.checks import ALTER_TOPIC
 from ..call import Call
-from ..checks import ALTER_TOPIC
 from ..codec.codes import kafka_error
 from ..codec.step_writer import write_in_steps
-from ..mutation_quota import charge, mutation_quota, throttle
+from ..quotas.mutation_quota import charge, mutation_quota, throttle
 from ..refusals import report_refusals
 
 

@@ -19,14 +19,14 @@ from ...topics.setting_values import Overrides, check_overrides
 from ...topics.settings import TOPIC_SETTINGS
 from ...topics.store import NewTopic
 from ...topics.topic import Topic
-from ..audited import record_in_steps
-from ..audited_topics import creation
-from ..authorize import Verdicts, authorize_in_steps
+from ..audit.audited import record_in_steps
+from ..audit.audited_topics import creation
+from ..authorization.authorize import Verdicts, authorize_in_steps
+from ..authorization.checks import CREATE_TOPIC, DESCRIBE_NEW_TOPIC_CONFIGS
 from ..call import Call
-from ..checks import CREATE_TOPIC, DESCRIBE_NEW_TOPIC_CONFIGS
 from ..codec.codes import kafka_error
 from ..codec.step_writer import write_in_steps
-from ..mutation_quota import charge, mutation_quota, throttle
+from ..quotas.mutation_quota import charge, mutation_quota, throttle
 from ..refusals import report_refusals
 from .describe_configs import Config, topic_config
 

@@ -11,10 +11,10 @@ from ....actors.steps import Steps, distinct, pieces
 from ...common.shared_bytes import SharedBytes
 from ...security.acl_filters import AclFilter
 from ...security.acls import Acl
-from ..acl_entities import DELETED, UNKNOWN_FILTER, audited, error_fields, filter_of, refusal
-from ..audited import record_in_steps
+from ..audit.audited import record_in_steps
+from ..authorization.acl_entities import DELETED, UNKNOWN_FILTER, audited, error_fields, filter_of, refusal
+from ..authorization.checks import ALTER_SECURITY
 from ..call import Call
-from ..checks import ALTER_SECURITY
 from ..codec.codes import NO_THROTTLE
 from ..codec.step_writer import write_in_steps
 from .create_acls import NO_AUTHORIZER

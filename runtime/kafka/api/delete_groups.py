@@ -10,13 +10,13 @@ from ....actors.messages import DeleteGroup, OffsetFetch
 from ....actors.steps import Steps, distinct, pieces
 from ...common.shared_bytes import SharedBytes
 from ...security.audit import Change
-from ..audited import record_in_steps
-from ..authorize import Verdicts, authorize_in_steps
+from ..audit.audited import record_in_steps
+from ..audit.group_changes import group_offsets
+from ..authorization.authorize import Verdicts, authorize_in_steps
+from ..authorization.checks import DELETE_GROUP
 from ..call import Body, Call
-from ..checks import DELETE_GROUP
 from ..codec.codes import NO_THROTTLE
 from ..codec.step_writer import write_in_steps
-from ..group_changes import group_offsets
 from ..scatter_gather import ScatterGather
 
 

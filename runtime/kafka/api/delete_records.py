@@ -12,10 +12,10 @@ from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.steps import Steps
 from ...security.audit import Change
 from ...topics.topic import Topic
-from ..audited import record
-from ..authorize import Verdicts, authorize_in_steps
+from ..audit.audited import record
+from ..authorization.authorize import Verdicts, authorize_in_steps
+from ..authorization.checks import DELETE_RECORDS
 from ..call import Call
-from ..checks import DELETE_RECORDS
 from ..codec.codes import NO_THROTTLE, kafka_error
 from .list_offsets import leader_error
 

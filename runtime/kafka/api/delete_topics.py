@@ -15,14 +15,14 @@ from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.steps import Steps, counted, pieces
 from ...common.shared_bytes import SharedBytes
 from ...topics.topic import Topic
-from ..audited import record_in_steps
-from ..audited_topics import deletion
-from ..authorize import Verdicts, authorize_in_steps
+from ..audit.audited import record_in_steps
+from ..audit.audited_topics import deletion
+from ..authorization.authorize import Verdicts, authorize_in_steps
+from ..authorization.checks import DELETE_TOPIC, DESCRIBE_TO_DELETE
 from ..call import Call, release_later
-from ..checks import DELETE_TOPIC, DESCRIBE_TO_DELETE
 from ..codec.codes import kafka_error
 from ..codec.step_writer import write_in_steps
-from ..mutation_quota import charge, mutation_quota, throttle
+from ..quotas.mutation_quota import charge, mutation_quota, throttle
 
 CHECKS_PER_STEP = 16  # each takes about 5 us
 

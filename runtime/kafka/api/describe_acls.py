@@ -9,9 +9,9 @@ from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.steps import Steps, pieces
 from ...security.acls import Acl, PatternType
 from ...security.resources import ResourceType
-from ..acl_entities import UNKNOWN_FILTER, error_fields, filter_of, refusal
+from ..authorization.acl_entities import UNKNOWN_FILTER, error_fields, filter_of, refusal
+from ..authorization.checks import DESCRIBE_SECURITY
 from ..call import Call
-from ..checks import DESCRIBE_SECURITY
 from ..codec.codes import NO_THROTTLE
 
 NO_AUTHORIZER = "No Authorizer is configured on the broker"

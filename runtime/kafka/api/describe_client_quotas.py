@@ -9,9 +9,9 @@ from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.steps import Steps, pieces
 from ...security.document import QUOTAS
 from ...security.quotas import Component, Entity, Values, check_filter, entities, matches
-from ..authorize import authorize
+from ..authorization.authorize import authorize
+from ..authorization.checks import DESCRIBE_BROKER_CONFIGS
 from ..call import Call
-from ..checks import DESCRIBE_BROKER_CONFIGS
 from ..codec.codes import NO_THROTTLE, kafka_error
 
 

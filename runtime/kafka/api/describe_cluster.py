@@ -6,9 +6,9 @@ from typing import Any
 
 from ....actors.errors import ErrorCode
 from ...security.resources import CLUSTER_NAME, ResourceType
-from ..authorize import authorize, authorized_operations
+from ..authorization.authorize import authorize, authorized_operations
+from ..authorization.checks import DESCRIBE_CLUSTER
 from ..call import Call
-from ..checks import DESCRIBE_CLUSTER
 from ..cluster_view import NO_NODE
 from ..codec.codes import NO_THROTTLE, kafka_error
 

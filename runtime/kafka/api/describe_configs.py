@@ -22,14 +22,14 @@ from ...settings.table import BY_NAME, SETTINGS
 from ...topics.names import check_name
 from ...topics.setting_values import Overrides
 from ...topics.settings import INTERNAL_TOPIC_SETTINGS, TOPIC_SETTINGS, TopicSetting
-from ..authorize import CLUSTER, Verdicts, authorize_in_steps
-from ..call import Call
-from ..checks import (
+from ..authorization.authorize import CLUSTER, Verdicts, authorize_in_steps
+from ..authorization.checks import (
     DESCRIBE_BROKER_CONFIGS,
     DESCRIBE_GROUP_CONFIGS,
     DESCRIBE_TOPIC_CONFIGS,
     Check,
 )
+from ..call import Call
 from ..codec.codes import NO_THROTTLE, kafka_error
 
 TOPIC, BROKER, BROKER_LOGGER, GROUP = 2, 4, 8, 32  # resource types

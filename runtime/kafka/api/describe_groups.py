@@ -11,7 +11,7 @@ from ....actors.group.kind import ABSENT_NAME
 from ....actors.messages import Described, DescribedMember, DescribeGroup
 from ....actors.steps import Steps, pieces
 from ...security.resources import ResourceType
-from ..authorize import authorized_operations
+from ..authorization.authorize import authorized_operations
 from ..call import Body, Call
 from ..codec.codes import NO_THROTTLE
 from ..codec.rows import Row, encode_rows, without_column

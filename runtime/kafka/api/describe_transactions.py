@@ -14,9 +14,9 @@ from ....actors.steps import Steps
 from ....actors.transactions.rules import Transaction, TransactionState
 from ...common.shared_bytes import SharedBytes
 from ...log.format.varint import encode_unsigned
-from ..authorize import Verdicts, authorize_in_steps
+from ..authorization.authorize import Verdicts, authorize_in_steps
+from ..authorization.checks import DESCRIBE_TRANSACTIONAL_ID, FILTERED_TOPIC
 from ..call import Call
-from ..checks import DESCRIBE_TRANSACTIONAL_ID, FILTERED_TOPIC
 from ..codec.codes import NO_THROTTLE, ONE_MILLISECOND, kafka_error
 from ..codec.step_writer import write_in_steps
 

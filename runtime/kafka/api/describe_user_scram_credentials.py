@@ -9,9 +9,9 @@ from ....actors.errors import ErrorCode
 from ....actors.steps import Steps, counted, pieces, sorted_in_steps
 from ...security.credentials import SCRAM_MECHANISMS, find_credential
 from ...security.document import USERS, Section
-from ..authorize import authorize
+from ..authorization.authorize import authorize
+from ..authorization.checks import DESCRIBE_SECURITY
 from ..call import Call
-from ..checks import DESCRIBE_SECURITY
 from ..codec.codes import NO_THROTTLE, kafka_error
 from ..codec.step_writer import write_in_steps
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ....actors.transactions.messages import EndTransaction, ProducerIdAssigned
-from ..authorize import authorize
+from ..authorization.authorize import authorize
+from ..authorization.checks import WRITE_TRANSACTIONAL_ID
 from ..call import Call
-from ..checks import WRITE_TRANSACTIONAL_ID
 from ..codec.codes import NO_THROTTLE, producer_error
 
 FENCED_FROM = 2

@@ -19,9 +19,9 @@ from ...common.shared_bytes import SharedBytes
 from ...log.format.batch import offsets_of
 from ...topics.partition_log import NO_RECORDS, PartitionLog
 from ...topics.topic import TOPIC_DELETED, Topic
-from ..authorize import ALL_ALLOWED, authorize_in_steps
+from ..authorization.authorize import ALL_ALLOWED, authorize_in_steps
+from ..authorization.checks import READ_TOPIC
 from ..call import Call, release_later
-from ..checks import READ_TOPIC
 from ..codec.codes import NO_THROTTLE, kafka_error
 from ..codec.step_writer import write_in_steps
 from .list_offsets import NO_EPOCH, READ_COMMITTED, leader_error

@@ -6,9 +6,9 @@ from typing import Any
 
 from ....actors.errors import ErrorCode
 from ....actors.steps import Steps
-from ..authorize import ALL_ALLOWED, authorize_in_steps
+from ..authorization.authorize import ALL_ALLOWED, authorize_in_steps
+from ..authorization.checks import DESCRIBE_GROUP, DESCRIBE_TRANSACTIONAL_ID
 from ..call import Call
-from ..checks import DESCRIBE_GROUP, DESCRIBE_TRANSACTIONAL_ID
 from ..cluster_view import Broker
 from ..codec.codes import NO_THROTTLE
 

@@ -8,9 +8,9 @@ from typing import Any
 from ....actors.engine_ports import NOT_HANDLED
 from ....actors.errors import ErrorCode
 from ....actors.messages import Heartbeat
-from ..authorize import authorize
+from ..authorization.authorize import authorize
+from ..authorization.checks import READ_GROUP
 from ..call import Call, ResponseChannel
-from ..checks import READ_GROUP
 from ..codec.codes import NO_THROTTLE
 from ..codec.schemas import Schema
 

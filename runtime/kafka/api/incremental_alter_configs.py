@@ -23,12 +23,12 @@ from ...settings.dynamic import ConfigType, InvalidSetting, SettingValues
 from ...settings.rows import SettingValue, list_items
 from ...topics.setting_values import Overrides, check_overrides
 from ...topics.settings import BY_NAME as TOPIC_SETTINGS
-from ..audited import SeenChange, recorded
+from ..audit.audited import SeenChange, recorded
+from ..authorization.checks import ACT_AS_BROKER, ALTER_BROKER_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_TOPIC_CONFIGS, Check
 from ..call import Call
-from ..checks import ACT_AS_BROKER, ALTER_BROKER_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_TOPIC_CONFIGS, Check
-from ..client_ids import shown_client_id
 from ..codec.codes import NO_THROTTLE, kafka_error
 from ..codec.step_writer import write_in_steps
+from ..connections.client_ids import shown_client_id
 from ..refusals import as_refusal
 from .describe_configs import BROKER, BROKER_LOGGER, GROUP, TOPIC, check_access
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.transactions.messages import InitProducerId, ProducerIdAssigned
-from ..authorize import authorize
+from ..authorization.authorize import authorize
+from ..authorization.checks import WRITE_IDEMPOTENTLY, WRITE_TRANSACTIONAL_ID
 from ..call import Call
-from ..checks import WRITE_IDEMPOTENTLY, WRITE_TRANSACTIONAL_ID
 from ..codec.codes import NO_THROTTLE, milliseconds, producer_error
 from ..refusals import report_over_limit
 

@@ -10,9 +10,9 @@ from ....actors.group.members import SIZE_MAX
 from ....actors.messages import Joined, JoinedMember, JoinGroup, Protocol
 from ....actors.steps import SHORT_WORK_ITEMS, Steps, pieces, run_steps
 from ....actors.strings import STRING_BYTES_MAX
-from ..authorize import authorize
+from ..authorization.authorize import authorize
+from ..authorization.checks import READ_GROUP
 from ..call import Body, Call
-from ..checks import READ_GROUP
 from ..codec.codes import NO_THROTTLE, milliseconds
 from ..codec.rows import Row, encode_rows, without_column
 from ..refusals import report_over_limit

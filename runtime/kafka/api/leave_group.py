@@ -6,9 +6,9 @@ from ....actors.errors import ErrorCode
 from ....actors.messages import LeaveGroup, LeavingMember, Left
 from ....actors.steps import Steps, pieces
 from ...common.shared_bytes import SharedBytes
-from ..authorize import authorize
+from ..authorization.authorize import authorize
+from ..authorization.checks import READ_GROUP
 from ..call import Call, release_later
-from ..checks import READ_GROUP
 from ..codec.codes import NO_THROTTLE
 from ..codec.step_writer import write_in_steps
 

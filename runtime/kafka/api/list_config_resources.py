@@ -7,9 +7,9 @@ from typing import Any
 
 from ....actors.errors import ErrorCode
 from ....actors.steps import Steps, distinct, pieces
-from ..authorize import authorize
+from ..authorization.authorize import authorize
+from ..authorization.checks import DESCRIBE_BROKER_CONFIGS
 from ..call import Call
-from ..checks import DESCRIBE_BROKER_CONFIGS
 from ..codec.codes import NO_THROTTLE
 from .describe_configs import BROKER, BROKER_LOGGER, GROUP, TOPIC
 

@@ -10,9 +10,9 @@ from ....actors.group.kind import ABSENT_NAME
 from ....actors.group.kinds import KINDS
 from ....actors.messages import ListedGroup
 from ....actors.steps import Steps, pieces
-from ..authorize import audience, authorize
+from ..authorization.authorize import audience, authorize
+from ..authorization.checks import LISTED_GROUP
 from ..call import Body, Call
-from ..checks import LISTED_GROUP
 from ..codec.codes import NO_THROTTLE
 from ..codec.rows import encode_rows
 from ..services import ListedGroups

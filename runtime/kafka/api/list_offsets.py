@@ -16,9 +16,9 @@ from ....actors.errors import ErrorCode
 from ....actors.steps import Steps, pieces
 from ...topics.partition_log import PartitionLog, TimestampAndOffset
 from ...topics.topic import NOT_LED, Topic
-from ..authorize import authorize_in_steps
+from ..authorization.authorize import authorize_in_steps
+from ..authorization.checks import DESCRIBE_TOPIC
 from ..call import Call
-from ..checks import DESCRIBE_TOPIC
 from ..codec.codes import NO_THROTTLE, kafka_error
 
 LATEST = -1

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from ....actors.steps import Steps, distinct, pieces
 from ....actors.transactions.rules import Transaction, TransactionState
 from ...common.shared_bytes import SharedBytes
-from ..authorize import audience, authorize
+from ..authorization.authorize import audience, authorize
+from ..authorization.checks import LISTED_TRANSACTIONAL_ID
 from ..call import Call
-from ..checks import LISTED_TRANSACTIONAL_ID
 from ..codec.codes import NO_THROTTLE, kafka_error
 from ..codec.step_writer import write_in_steps
 from .describe_transactions import state_name

@@ -18,16 +18,16 @@ from ...security.resources import ResourceType
 from ...topics.names import check_name, is_internal
 from ...topics.store import NewTopic
 from ...topics.topic import Topic
-from ..audited import record_in_steps
-from ..audited_topics import creation
-from ..authorize import Verdicts, authorize_in_steps, authorized_operations
+from ..audit.audited import record_in_steps
+from ..audit.audited_topics import creation
+from ..authorization.authorize import Verdicts, authorize_in_steps, authorized_operations
+from ..authorization.checks import CREATE_TOPIC, DESCRIBE_TOPIC, LISTED_TOPIC
 from ..call import Call
-from ..checks import CREATE_TOPIC, DESCRIBE_TOPIC, LISTED_TOPIC
-from ..client_quotas import MutationQuota
 from ..cluster_view import NO_NODE, Leader
 from ..codec.codes import NO_THROTTLE, kafka_error
 from ..codec.step_writer import write_in_steps
-from ..mutation_quota import mutation_quota
+from ..quotas.client_quotas import MutationQuota
+from ..quotas.mutation_quota import mutation_quota
 from ..refusals import report_refusals
 from .describe_cluster import cluster_operations
 

@@ -15,9 +15,9 @@ from uuid import UUID
 from ....actors.errors import ErrorCode
 from ....actors.messages import Commit, Committed, OffsetCommit
 from ....actors.steps import Steps, pieces, run_steps
-from ..authorize import Verdicts, are_granted, authorize, authorize_in_steps
+from ..authorization.authorize import Verdicts, are_granted, authorize, authorize_in_steps
+from ..authorization.checks import READ_GROUP, READ_TOPIC
 from ..call import Body, Call
-from ..checks import READ_GROUP, READ_TOPIC
 from ..codec.codes import NO_THROTTLE, milliseconds
 from ..codec.schemas import Schema
 from ..codec.step_writer import write_in_steps

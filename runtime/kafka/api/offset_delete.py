@@ -10,9 +10,9 @@ from typing import Any
 from ....actors.errors import ErrorCode
 from ....actors.messages import OffsetDelete, OffsetsDeleted
 from ....actors.steps import Steps, pieces
-from ..authorize import authorize, authorize_in_steps
+from ..authorization.authorize import authorize, authorize_in_steps
+from ..authorization.checks import DELETE_GROUP, READ_TOPIC
 from ..call import Body, Call
-from ..checks import DELETE_GROUP, READ_TOPIC
 from ..codec.codes import NO_THROTTLE
 from ..codec.step_writer import write_in_steps
 from ..partition_results import PartitionError, TopicErrors

@@ -11,9 +11,9 @@ from ....actors.errors import ErrorCode
 from ....actors.messages import Fetched, FetchedOffset, OffsetFetch
 from ....actors.steps import ITEMS_PER_STEP, Steps, pieces
 from ...common.shared_bytes import SharedBytes
-from ..authorize import ALL_ALLOWED, Verdicts, authorize, authorize_in_steps
+from ..authorization.authorize import ALL_ALLOWED, Verdicts, authorize, authorize_in_steps
+from ..authorization.checks import DESCRIBE_GROUP, DESCRIBE_TOPIC, FILTERED_TOPIC
 from ..call import Body, Call
-from ..checks import DESCRIBE_GROUP, DESCRIBE_TOPIC, FILTERED_TOPIC
 from ..codec.codes import NO_THROTTLE
 from ..codec.step_writer import write_in_steps
 from ..scatter_gather import ScatterGather

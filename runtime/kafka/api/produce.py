@@ -21,9 +21,9 @@ from ...topics.batch import transactional_producer
 from ...topics.partition_log import PartitionLog
 from ...topics.topic import Topic
 from ...topics.transactions import TransactionCheck
-from ..authorize import ALL_ALLOWED, Verdicts, allows_everything, authorize_in_steps
+from ..authorization.authorize import ALL_ALLOWED, Verdicts, allows_everything, authorize_in_steps
+from ..authorization.checks import WRITE_TOPIC, WRITE_TRANSACTIONAL_ID
 from ..call import Body, Call
-from ..checks import WRITE_TOPIC, WRITE_TRANSACTIONAL_ID
 from ..codec.codes import NO_THROTTLE, kafka_error
 from ..codec.step_writer import write_in_steps
 from .list_offsets import leader_error

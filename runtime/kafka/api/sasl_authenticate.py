@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ....actors.errors import ErrorCode
-from ..authenticator import answer_token
+from ..authentication.authenticator import answer_token
 from ..call import Call
 
 TOO_LATE = "SaslAuthenticate request received after successful authentication"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ....actors.errors import ErrorCode
-from ..authenticator import answer_handshake
+from ..authentication.authenticator import answer_handshake
 from ..call import Call
 
 

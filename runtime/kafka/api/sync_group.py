@@ -7,9 +7,9 @@ from dataclasses import replace
 from ....actors.errors import ErrorCode
 from ....actors.messages import Synced, SyncGroup
 from ....actors.steps import SHORT_WORK_ITEMS, Steps, pieces
-from ..authorize import authorize
+from ..authorization.authorize import authorize
+from ..authorization.checks import READ_GROUP
 from ..call import Call, shorten
-from ..checks import READ_GROUP
 from ..codec.codes import NO_THROTTLE
 
 PROTOCOL_REQUIRED_FROM = 5  # KIP-559

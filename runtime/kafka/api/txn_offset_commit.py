@@ -10,9 +10,9 @@ from typing import Any
 from ....actors.errors import ErrorCode
 from ....actors.messages import Commit, Committed, TxnOffsetCommit
 from ....actors.steps import ITEMS_PER_STEP, Steps, pieces
-from ..authorize import authorize, authorize_in_steps
+from ..authorization.authorize import authorize, authorize_in_steps
+from ..authorization.checks import READ_GROUP, READ_TOPIC, WRITE_TRANSACTIONAL_ID
 from ..call import Body, Call
-from ..checks import READ_GROUP, READ_TOPIC, WRITE_TRANSACTIONAL_ID
 from ..codec.codes import NO_THROTTLE
 from ..codec.step_writer import write_in_steps
 from ..partition_results import NO_PARTITION, TopicErrors, counts_if_topic_repeated, group_by_topic, split_by_counts

@@ -17,8 +17,8 @@ from ....actors.messages import GroupRequest
 from ...common.shared_bytes import SharedBytes
 from ...kafka.call import Call, ResponseChannel
 from ...kafka.codec.schemas import Schema
+from ...kafka.connections.over_limit import NamedClients
 from ...kafka.error_response import decode_response, encode_error_response, error_names_in
-from ...kafka.over_limit import NamedClients
 from ...kafka.services import MessageRouter, Origin
 from ...member.channel import ChannelLost
 from .clock import DelayedCall, MovableClock

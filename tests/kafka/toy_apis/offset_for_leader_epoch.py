@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from callboard.actors.errors import ErrorCode
-from callboard.runtime.kafka.authorize import authorize
+from callboard.runtime.kafka.authorization.authorize import authorize
+from callboard.runtime.kafka.authorization.checks import DESCRIBE_TOPIC
 from callboard.runtime.kafka.call import Call
-from callboard.runtime.kafka.checks import DESCRIBE_TOPIC
 from callboard.runtime.kafka.codec.codes import NO_THROTTLE, kafka_error
 
 

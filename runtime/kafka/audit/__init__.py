@@ -1,0 +1,1 @@
+"""What requests record in the audit trail."""

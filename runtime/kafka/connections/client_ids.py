@@ -1,0 +1,16 @@
+"""Client ids as the log and the audit trail show them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..peer_gate import NODE_PREFIX
+
+SHOWN_CHARS_MAX: Final = 100
+
+
+def shown_client_id(client_id: str) -> str:
+    """A client id without the proof of a node, and without the end of one that is long: it may have 32,767 bytes."""
+    if client_id.startswith(f"{NODE_PREFIX}/"):
+        client_id = client_id.rpartition("/")[0]
+    return client_id if len(client_id) <= SHOWN_CHARS_MAX else f"{client_id[:SHOWN_CHARS_MAX]}..."
