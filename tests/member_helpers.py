@@ -10,7 +10,7 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from callboard.actors.error_reply import error_reply
-from callboard.actors.errors import ErrorCode
+from callboard.actors.errors import CoordinatorError, ErrorCode
 from callboard.actors.messages import (
     Committed,
     DescribeGroup,
@@ -98,6 +98,7 @@ class ScriptedConnector:
         self.opened = 0
         self.request_channels: list[ScriptedChannel] = []  # the channel of each request
         self.topics: dict[str, int] = {}
+        self.topic_errors: list[ErrorCode] = []
         self.next_answers: dict[type, list[Any]] = {}
         self.generation = 1
         self.next_offset = -1
@@ -120,6 +121,9 @@ class ScriptedConnector:
         return ScriptedChannel(self)
 
     async def ensure_topics(self, partitions: Mapping[str, int]) -> None:
+        """Raises the next errors of ``topic_errors``, each once."""
+        if self.topic_errors:
+            raise CoordinatorError(self.topic_errors.pop(0), "the topics cannot be written")
         self.topics.update(partitions)
 
     async def partitions(self, topics: Iterable[str]) -> dict[str, int]:

@@ -20,6 +20,7 @@ class RequestKind(Enum):
     HEARTBEAT = auto()
     COMMIT = auto()
     FETCH = auto()
+    CREATE_TOPICS = auto()  # also those that have more partitions now
 
 
 class Reaction(Enum):
@@ -79,6 +80,11 @@ REACTIONS: Mapping[RequestKind, Mapping[ErrorCode, Reaction]] = {
         E.FENCED_INSTANCE_ID: Reaction.FENCED,
     },
     RequestKind.FETCH: {**_COORDINATOR, E.UNSTABLE_OFFSET_COMMIT: Reaction.RETRY},
+    RequestKind.CREATE_TOPICS: {
+        **_COORDINATOR,
+        E.UNKNOWN_SERVER_ERROR: Reaction.FAIL,
+        E.THROTTLING_QUOTA_EXCEEDED: Reaction.RETRY,
+    },
 }
 
 
