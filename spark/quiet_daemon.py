@@ -18,6 +18,9 @@ WorkerMain = Callable[[socket.socket, bool], int]
 
 DISCONNECTED_EXIT_CODE = 1  # the daemon does not restart a worker that returns this code
 
+disconnects: list[OSError] = []
+"""Keep the files in their frames until the process ends: Python 3.13 reports a file that it frees and cannot flush."""
+
 
 def ignore_disconnect_of_planning_worker() -> None:
     """In a worker of Spark's own daemon, exit silently from the next request on. In other processes do nothing.
@@ -36,7 +39,8 @@ def ignore_disconnect(worker: WorkerMain) -> WorkerMain:
     def run(sock: socket.socket, authenticated: bool) -> int:
         try:
             return worker(sock, authenticated)
-        except (BrokenPipeError, ConnectionResetError):
+        except (BrokenPipeError, ConnectionResetError) as error:
+            disconnects.append(error)
             return DISCONNECTED_EXIT_CODE
 
     return run
