@@ -303,35 +303,6 @@ async def test_refused_join_raises_with_advice(error: ErrorCode) -> None:
     assert raised.value.code is error
 
 
-@each_assignor
-@each_error
-@in_virtual_time
-async def test_error_for_the_topics_of_a_member_causes_its_reaction(error: ErrorCode, assignor: str) -> None:
-    """A full disk is temporary, so the member waits until it has room."""
-    connector = ScriptedConnector()
-    connector.topic_errors = [error, error]
-    expected = expected_outcome(RequestKind.CREATE_TOPICS, error)
-    assert await join_outcome(make_member(connector, assignor=assignor)) is expected
-    assert connector.topics == ({"jobs": 2} if expected is Reaction.CONTINUE else {})
-
-
-@in_virtual_time
-async def test_member_starts_when_its_topics_can_be_created() -> None:
-    connector = ScriptedConnector()
-    connector.topic_errors = [ErrorCode.KAFKA_STORAGE_ERROR] * 3
-    assert await join_outcome(make_member(connector)) is Reaction.CONTINUE
-
-
-@in_virtual_time
-async def test_refused_topic_raises_with_advice() -> None:
-    connector = ScriptedConnector()
-    connector.topic_errors = [ErrorCode.INVALID_TOPIC_EXCEPTION]
-    with pytest.raises(MemberError, match=r"group .workers. cannot be created: .*; choose other names") as raised:
-        async with make_member(connector) as member:
-            await member.next_assignment()
-    assert raised.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
-
-
 # The lease -----------------------------------------------------------------------------------------------------------
 
 

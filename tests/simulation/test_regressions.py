@@ -75,16 +75,16 @@ def leaving_members_wait_for_no_lost_shard(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(OwnedShards, "wait_for_lost_at_most", return_at_once)
 
 
-def refused_topics_are_not_created_again(patch: pytest.MonkeyPatch) -> None:
-    """A full disk ends a member that creates topics."""
+def full_disks_end_members(patch: pytest.MonkeyPatch) -> None:
+    """No error is temporary for a member that creates topics."""
     patch.setattr(subscribed_resources, "_is_temporary", lambda error: False)
 
 
 REGRESSIONS = {
     "a member starts with more shards while the disk is full, and ends with an error": Regression(
         "growing_resource",
-        refused_topics_are_not_created_again,
-        "member/test_member_script.test_member_starts_when_its_topics_can_be_created",
+        full_disks_end_members,
+        "member/test_member_topics.test_member_starts_when_the_full_disk_has_room",
     ),
     "a member leaves while its work on a lost shard ends, and the shard has another owner": Regression(
         "growing_resource",
