@@ -342,6 +342,14 @@ def _content(packed: bytes) -> tuple[Any, PackedTopics, list[bytes]]:
     return None, [(topic, [(partition, committed, leader_epoch, "", commit_ms, -1)])], []
 
 
+def packed_offsets(packed: bytes) -> Iterator[tuple[str, list[PackedOffset]]]:
+    """The offsets of a packed group, of which a topic may come in several parts, without a ``GroupData``."""
+    _, topics, chunks = _content(packed)
+    yield from topics
+    for chunk in reversed(chunks):
+        yield from marshal.loads(chunk)  # nosec B302 # packed by this process
+
+
 def _chunks(topics: PackedTopics) -> list[bytes]:
     """The offsets in chunks. They are unpacked last to first."""
     chunks: list[bytes] = []

@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -122,7 +122,7 @@ async def serve_until_signal(
     if any(listener.has_tls for listener in options.listeners):
         loop.add_signal_handler(RELOAD_SIGNAL, reload_certificates, serving)
     environment = server_environment(settings, options, listening_sockets, serving.refuse)
-    with serving_health(serving, watch_socket, loop, options.metrics_lag):
+    with serving_health(serving, watch_socket, loop, options):
         node = await node_class.open(settings, options, environment, listening_sockets, on_folder_lost=stopping.set)
         serving.node = node
         if shared_sockets:
@@ -179,7 +179,7 @@ def serving_health(
     serving: Serving,
     watch_socket: socket.socket | None,
     loop: asyncio.AbstractEventLoop,
-    lag_groups: Sequence[str] = (),
+    options: Options,
 ) -> Iterator[None]:
     """Serve health and metrics from before the node is opened until after its end."""
     if watch_socket is None:
@@ -188,7 +188,9 @@ def serving_health(
     from ..node.health import HealthServer
     from ..node.metrics import pages  # imports prometheus_client, which is not needed without --metrics
 
-    server = HealthServer(watch_socket, pages(lambda: serving.node, lag_groups=lag_groups), loop)
+    groups = options.metric_groups
+    served = pages(lambda: serving.node, lag_groups=groups.lag, has_groups=groups.have_page)
+    server = HealthServer(watch_socket, served, loop)
     server.start()
     try:
         yield

@@ -73,6 +73,10 @@ MetricsLagOption = Annotated[
     list[str] | None,
     typer.Option(metavar="GROUP", help="A group whose lag is in /metrics; may be repeated, for up to 100 groups."),
 ]
+GroupMetricsOption = Annotated[
+    bool,
+    typer.Option("--group-metrics", help="Serve /metrics/groups, which has lag and members of single groups."),
+]
 ClusterOption = Annotated[
     str | None,
     typer.Option(
@@ -104,8 +108,8 @@ ConfigOption = Annotated[
         metavar="FILE.toml",
         envvar="CALLBOARD_CONFIG",
         help="A file with the keys listen, advertised, listener_security_protocol_map, inter_broker_listener_name, "
-        "data, sync, metrics, metrics_lag, dynamic_settings, unsafe_settings, ignore_saved_settings, insecure, "
-        "file_mode, log_level, log_format, cluster, node_name, workers, worker_ports, [topics], "
+        "data, sync, metrics, metrics_lag, group_metrics, dynamic_settings, unsafe_settings, ignore_saved_settings, "
+        "insecure, file_mode, log_level, log_format, cluster, node_name, workers, worker_ports, [topics], "
         "[settings]. Command-line options override it.",
     ),
 ]

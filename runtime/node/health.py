@@ -1,7 +1,7 @@
 """HTTP endpoints for monitoring: /metrics for Prometheus, /healthz and /readyz for a supervisor or load balancer.
 
 It runs on its own thread and event loop, so that it still answers when the node's loop is blocked. It serves plain HTTP
-without authentication, and shows counts but no names of groups. Bind it to an address in a trusted network.
+without authentication, and shows names of groups only if that is asked for. Bind it to an address in a trusted network.
 
 The resources that clients can use are limited: connections, header bytes and seconds.
 """
@@ -21,9 +21,11 @@ from .connection_limit import HTTP_CONNECTIONS_MAX
 
 LOOP_TIMEOUT_S = 2.0  # a node's loop that does not answer for so long counts as blocked
 REQUEST_TIMEOUT_S = 10.0  # from the connection to the end of the answer
+GROUPS_TIMEOUT_S = 9.0  # for the page of groups, which is made in several seconds if there are very many
 HEADER_BYTES_MAX = 8192  # of the request line and all headers
 ACCEPT_PAUSE_S = 1.0  # when the process has no descriptor left
 CLOSE_TIMEOUT_S = 5.0
+GROUPS_PATH = "/metrics/groups"
 TEXT = "text/plain; charset=utf-8"
 
 
@@ -38,11 +40,17 @@ class Page(NamedTuple):
 class Pages(NamedTuple):
     """The functions that create the pages. All are called on the node's loop.
 
-    ``not_ready`` returns the reason why the node does not serve clients, or None if it does.
+    ``not_ready`` returns the reason why the node does not serve clients, or None if it does. ``groups`` gets the query
+    of the request, and raises BadQuery; None: there is no such page.
     """
 
     metrics: Callable[[], Awaitable[bytes]]
     not_ready: Callable[[], str | None]
+    groups: Callable[[str], Awaitable[bytes]] | None = None
+
+
+class BadQuery(Exception):
+    """The query of a request is invalid. The text says what was expected."""
 
 
 class BadHttp(Exception):
@@ -170,12 +178,16 @@ class HealthServer:
             "/healthz": self._healthy,
             "/readyz": self._ready,
         }
-        handler = handlers.get(path.partition("?")[0])
+        name, _, query = path.partition("?")
+        if name == GROUPS_PATH:
+            return await self._on_node_loop(lambda: self._groups(query), GROUPS_TIMEOUT_S)
+        handler = handlers.get(name)
         if handler is None:
-            return _text(404, f"nothing is at {path[:200]!r}, expected one of {', '.join(handlers)}")
+            known = [*handlers, *([] if self._pages.groups is None else [GROUPS_PATH])]
+            return _text(404, f"nothing is at {path[:200]!r}, expected one of {', '.join(known)}")
         return await self._on_node_loop(handler)
 
-    async def _on_node_loop(self, handler: Callable[[], Awaitable[Page]]) -> Page:
+    async def _on_node_loop(self, handler: Callable[[], Awaitable[Page]], timeout_s: float = LOOP_TIMEOUT_S) -> Page:
         async def run() -> Page:
             return await handler()
 
@@ -186,12 +198,20 @@ class HealthServer:
             running.close()
             return _text(503, "the server is about to end")
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(future), LOOP_TIMEOUT_S)
+            return await asyncio.wait_for(asyncio.wrap_future(future), timeout_s)
         except TimeoutError:
-            return _text(503, f"the server's loop has not answered for {LOOP_TIMEOUT_S:.0f} s")
+            return _text(503, f"the server's loop has not answered for {timeout_s:.0f} s")
 
     async def _metrics(self) -> Page:
         return Page(200, CONTENT_TYPE_LATEST, await self._pages.metrics())
+
+    async def _groups(self, query: str) -> Page:
+        if self._pages.groups is None:
+            return _text(404, f"{GROUPS_PATH} needs the option --group-metrics")
+        try:
+            return Page(200, CONTENT_TYPE_LATEST, await self._pages.groups(query))
+        except BadQuery as error:
+            return _text(400, str(error))
 
     async def _healthy(self) -> Page:
         return _text(200, "healthy")

@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import accumulate
-from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -35,9 +34,11 @@ from ..disk.disk import Disk, file_size
 from ..log.manifest import log_files
 from ..log.partition import PARTITION_FOLDER
 from ..log.stats import SYNC_BOUNDS_S, LogStats
+from .group_page import GroupPages
 from .health import Pages
+from .kept_page import KeptPage
 from .lag import group_lags
-from .sample import NodeSample, RebalanceSample, RefusedCounts, not_ready, sample
+from .sample import NodeSample, NodeSource, RebalanceSample, RefusedCounts, not_ready, sample
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
 
 
 MICROSECONDS = 1e6
-PAGE_KEPT_S = 1.0
 
 
 class ThreadSample(NamedTuple):
@@ -61,42 +61,17 @@ class ThreadSample(NamedTuple):
     sizes: Sizes
 
 
-NodeSource = Callable[[], "Node | None"]
-"""Returns the node; None while it is being opened."""
-
-
-def pages(source: NodeSource, clock_s: Callable[[], float] = time.monotonic, lag_groups: Sequence[str] = ()) -> Pages:
-    """``clock_s``: seconds, for the age of the page of metrics. ``lag_groups``: groups whose lag is shown."""
-    return Pages(KeptPage(partial(metrics, source, lag_groups), clock_s).get, lambda: not_ready(source()))
-
-
-class KeptPage:
-    """A page that is made once for all who ask for it at the same time, or within ``PAGE_KEPT_S`` afterwards.
-
-    So the cost of scrapes does not depend on their number. All methods are called on one loop.
-    """
-
-    def __init__(self, make: Callable[[], Coroutine[Any, Any, bytes]], clock_s: Callable[[], float]) -> None:
-        self._make = make
-        self._clock_s = clock_s
-        self._making: asyncio.Task[bytes] | None = None
-        self._page = b""
-        self._kept_until_s = -inf
-
-    async def get(self) -> bytes:
-        if self._clock_s() < self._kept_until_s:
-            return self._page
-        if self._making is None:
-            self._making = asyncio.get_running_loop().create_task(self._remake())
-        return await asyncio.shield(self._making)  # one who stops waiting must not cancel it for the others
-
-    async def _remake(self) -> bytes:
-        try:
-            self._page = await self._make()
-            self._kept_until_s = self._clock_s() + PAGE_KEPT_S
-            return self._page
-        finally:
-            self._making = None
+def pages(
+    source: NodeSource,
+    clock_s: Callable[[], float] = time.monotonic,
+    lag_groups: Sequence[str] = (),
+    *,
+    has_groups: bool = False,
+) -> Pages:
+    """``clock_s``: seconds, for the age of pages. ``lag_groups``: groups whose lag is shown. ``has_groups``: whether
+    there is a page of single groups."""
+    page = KeptPage(partial(metrics, source, lag_groups), clock_s)
+    return Pages(page.get, lambda: not_ready(source()), GroupPages(source, clock_s).get if has_groups else None)
 
 
 async def metrics(source: NodeSource, lag_groups: Sequence[str] = ()) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...actors.coordinator.partition_states import PartitionState
@@ -12,6 +12,10 @@ from ..log.stats import LogStats
 
 if TYPE_CHECKING:
     from .node import Node
+
+
+NodeSource = Callable[[], "Node | None"]
+"""Returns the node; None while it is being opened."""
 
 
 class RefusedCounts(NamedTuple):

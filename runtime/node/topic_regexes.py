@@ -51,7 +51,7 @@ class TopicRegexes:
     def problem(self, regex: str) -> str | None:
         """Why a regular expression cannot be used, to follow it in a sentence; None if it can be used."""
         try:
-            _compile(regex)
+            compile_regex(regex)
         except ImportError:
             return "cannot be used: to match topics the coordinator needs the package google-re2 (callboard[regex])."
         except InvalidRegex as error:
@@ -74,14 +74,14 @@ class InvalidRegex(Exception):
 def _find(regex: str, names: Collection[str]) -> tuple[str, ...]:
     """Records of another coordinator may have expressions that cannot be used here."""
     try:
-        match = _compile(regex)
+        match = compile_regex(regex)
     except (ImportError, InvalidRegex):
         return ()
     return tuple(name for name in names if match(name))
 
 
 @lru_cache(CACHED_REGEXES)
-def _compile(regex: str) -> Callable[[str], Any]:
+def compile_regex(regex: str) -> Callable[[str], Any]:
     """The result is true for a name that matches. Raises InvalidRegex, or ImportError without the library."""
     import re2
 

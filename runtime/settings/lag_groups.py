@@ -1,13 +1,21 @@
-"""The groups whose lag an operator wants among the metrics."""
+"""The groups that an operator wants among the metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from ..common.errors import StartError
 
 LAG_GROUPS_MAX = 100
 """Each group is one time series, and one request for its offsets in each scrape."""
+
+
+class MetricGroups(NamedTuple):
+    """``lag``: groups whose lag is shown. ``have_page``: whether there is a page of single groups."""
+
+    lag: tuple[str, ...] = ()
+    have_page: bool = False
 
 
 def check_lag_groups(groups: Iterable[str]) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from ..disk.disk import FILE_MODE
 from .address import DEFAULT_LISTEN, parse_address
 from .cluster import parse_cluster
 from .file_mode import parse_file_mode
-from .lag_groups import check_lag_groups
+from .lag_groups import MetricGroups, check_lag_groups
 from .listener_settings import find_listener_setting, split_settings
 from .listeners import Listener, check_exposed, parse_inter_broker_listener, parse_listeners, with_settings
 from .table import (
@@ -75,6 +75,7 @@ KEYS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "sync": TEXT,
     "metrics": TEXT,
     "metrics_lag": TEXTS,
+    "group_metrics": BOOLEAN,
     "dynamic_settings": TEXT,
     "unsafe_settings": BOOLEAN,
     "ignore_saved_settings": BOOLEAN,
@@ -147,6 +148,7 @@ def load(
     log_level: str | None = None,
     log_format: str | None = None,
     metrics_lag: Sequence[str] = (),
+    group_metrics: bool = False,
     cluster: str | None = None,
     node_name: str | None = None,
     workers: int | None = None,
@@ -176,7 +178,7 @@ def load(
         sync=parse_sync(value("sync", sync, "always")),
         topics=tuple((file_topics(file.get("topics", {}), config) | option_topics(topics)).items()),
         metrics=optional(partial(parse_address, "metrics"), value("metrics", metrics)),
-        metrics_lag=check_lag_groups(metrics_lag or file.get("metrics_lag", ())),
+        metric_groups=metric_groups(file, metrics_lag, group_metrics),
         dynamic_settings=parse_dynamic_peers(value("dynamic_settings", dynamic_settings, "local")),
         unsafe_settings=unsafe_settings or file.get("unsafe_settings", False),
         ignore_saved_settings=ignore_saved_settings or file.get("ignore_saved_settings", False),
@@ -193,6 +195,13 @@ def load(
         ),
     )
     return load_safe_settings(given.table, given.overrides, allows_unsafe=options.unsafe_settings), options
+
+
+def metric_groups(file: Mapping[str, Any], lag: Sequence[str], have_page: bool) -> MetricGroups:
+    """Those of the command line, else those of the file. Raises StartError."""
+    return MetricGroups(
+        check_lag_groups(lag or file.get("metrics_lag", ())), have_page or file.get("group_metrics", False)
+    )
 
 
 def load_safe_settings(table: Mapping[str, object], overrides: Sequence[str], *, allows_unsafe: bool) -> Settings:

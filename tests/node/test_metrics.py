@@ -23,7 +23,8 @@ from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.stats import LogStats
 from callboard.runtime.node import metrics as metrics_module
 from callboard.runtime.node.health import LOOP_TIMEOUT_S, Pages
-from callboard.runtime.node.metrics import PAGE_KEPT_S, KeptPage, metrics, pages
+from callboard.runtime.node.kept_page import PAGE_KEPT_S, KeptPage
+from callboard.runtime.node.metrics import metrics, pages
 from callboard.runtime.node.node import Node
 
 
@@ -336,5 +337,5 @@ async def test_every_metric_is_documented(tmp_path: Path) -> None:
     async with running_node(tmp_path) as harness, serving(new_pages(harness)) as port:
         response = await asyncio.to_thread(get, port, "/metrics")
     names = {family.name for family in text_string_to_metric_families(response.text)} | {"callboard_group_lag"}
-    documented = set(re.findall(r"`(callboard_\w+)", document.partition("## Worth an alarm")[0]))
+    documented = set(re.findall(r"`(callboard_\w+)", document.partition("## Lag")[0]))
     assert {name for name in names if name.startswith("callboard_")} == documented

@@ -51,9 +51,9 @@ MATCHES = {
 
 @pytest.fixture
 def regexes() -> Iterator[TopicRegexes]:
-    topic_regexes._compile.cache_clear()
+    topic_regexes.compile_regex.cache_clear()
     yield TopicRegexes()
-    topic_regexes._compile.cache_clear()
+    topic_regexes.compile_regex.cache_clear()
 
 
 @pytest.mark.parametrize(
