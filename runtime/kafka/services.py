@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Set
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
@@ -208,6 +209,10 @@ class Services(Protocol):
     @property
     def used_member_ids(self) -> UsedMemberIds:
         """Which members of groups the open connections were."""
+
+    @property
+    def denials(self) -> Counter[str]:
+        """Resources that were denied, by operation."""
 
     @property
     def over_limit(self) -> OverLimitReports:

@@ -171,10 +171,11 @@ def _of_groups(sample: NodeSample, groups: Mapping[tuple[str, str], int]) -> Ite
     yield _counters("callboard_requests_over_limit", doc, "limit", sample.connections.over_limit)
     doc = "Responses and new connections that were throttled, by quota."
     yield _counters("callboard_throttled", doc, "quota", sample.connections.throttled)
-    doc = "Clients that have failed to authenticate, by mechanism (SSL: in the TLS handshake) and reason."
-    labels = ("mechanism", "reason")
-    family = CounterMetricFamily("callboard_failed_logins", doc, labels=labels)
-    yield _labelled(family, sorted(sample.connections.failed_logins.items()))
+    doc = "Clients that have authenticated or failed to, by mechanism (SSL: in the TLS handshake) and result."
+    family = CounterMetricFamily("callboard_authentications", doc, labels=("mechanism", "result"))
+    yield _labelled(family, sorted(sample.connections.logins.items()))
+    doc = "Resources that were denied to clients, by operation."
+    yield _counters("callboard_denied", doc, "operation", sample.connections.denials)
     failed = bool(sample.audit_failure)
     yield _gauge("callboard_audit_failed", "1 while lines of the audit trail cannot be written.", failed)
     doc = "How long the certificates of listeners with TLS are still valid."

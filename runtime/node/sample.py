@@ -27,16 +27,17 @@ class RefusedCounts(NamedTuple):
 
 
 class ConnectionSample(NamedTuple):
-    """``over_limit``: refusals by limit. ``throttled``: waits by quota. ``failed_logins``: by mechanism and reason.
+    """``over_limit``: refusals by limit. ``throttled``: waits by quota. ``logins``: by mechanism and result.
 
-    ``certificate_seconds_left``: by listener, for those with TLS.
+    ``certificate_seconds_left``: by listener, for those with TLS. ``denials``: by operation.
     """
 
     open: int
     over_limit: Mapping[str, int]
     throttled: Mapping[str, int]
     certificate_seconds_left: Mapping[str, float]
-    failed_logins: Mapping[tuple[str, str], int]
+    logins: Mapping[tuple[str, str], int]
+    denials: Mapping[str, int]
 
 
 class RebalanceSample(NamedTuple):
@@ -94,7 +95,8 @@ def sample(node: Node) -> NodeSample:
             dict(node.services.over_limit.counts),
             dict(node.services.quotas.throttled),
             node.listeners.certificate_seconds_left(),
-            dict(node.services.sasl.failed_logins.counts),
+            dict(node.services.sasl.logins.counts),
+            dict(node.services.denials),
         ),
         len(node.actors.transaction_table),
         groups.memory_limit.sample(),

@@ -14,7 +14,7 @@ from ..common.errors import StartError
 from ..common.logs import get_logger
 from ..engine.clock import wall_clock_ms
 from ..kafka.authentication.sasl_listener import SaslListener
-from ..kafka.connections.failed_logins import FailedLogins
+from ..kafka.connections.login_counts import LoginCounts
 from ..security.mechanisms import MECHANISMS, OAUTHBEARER, Mechanism, MechanismParts
 from ..security.plain import RememberedPasswords
 from ..settings.listener_settings import number_of, value_of
@@ -66,11 +66,11 @@ class InlineWorker:
 
 
 class SaslListeners:
-    """The listeners with SASL, by name. ``failed_logins``: of all listeners."""
+    """The listeners with SASL, by name. ``logins``: of all listeners."""
 
     def __init__(self, listeners: Sequence[Listener], store: SecurityStore, environment: Environment) -> None:
         """Raises StartError for settings that cannot work, or are not safe."""
-        self.failed_logins = FailedLogins()
+        self.logins = LoginCounts()
         self._worker = WorkerThread() if environment.allows_workers else InlineWorker()
         self._keys: list[TokenKeys] = []
         self._listeners = {

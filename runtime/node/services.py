@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -107,6 +108,10 @@ class NodeServices:
     @property
     def authorizer(self) -> Authorizer:
         return self.routes.authorizer
+
+    @property
+    def denials(self) -> Counter[str]:
+        return self.routes.denials
 
     @property
     def quotas(self) -> ClientQuotas:

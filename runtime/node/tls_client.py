@@ -37,6 +37,7 @@ class TlsClient:
         if peer is not None and connection.services.sasl.get(connection.listener) is None:
             connection.principal = Principal(USER, peer.name)
             details = {"certificate_serial": f"{peer.certificate_serial:x}"}
+            connection.services.sasl.logins.accept(MECHANISM)
             connection.services.audit.authenticated(who(connection), MECHANISM, details)
         connection.end_handshake()
 
@@ -46,6 +47,6 @@ class TlsClient:
             connection.reject(OverLimit(limit, "the TLS handshake", reason))
         else:
             kind = Failure.CERTIFICATE if by_certificate else Failure.HANDSHAKE
-            connection.services.sasl.failed_logins.add(MECHANISM, kind)
+            connection.services.sasl.logins.fail(MECHANISM, kind)
             connection.services.audit.refused(who(connection)._replace(principal=""), MECHANISM, reason)
             connection.reject(NotServed(reason))

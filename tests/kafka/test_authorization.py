@@ -30,6 +30,7 @@ from callboard.runtime.kafka.authorization.authorize import authorize
 from callboard.runtime.kafka.authorization.authorizer import AllowAll
 from callboard.runtime.kafka.authorization.checks import READ_TOPIC
 from callboard.runtime.kafka.peer_gate import Sender
+from callboard.runtime.node.metrics import metrics
 from callboard.runtime.security.resources import Operation, ResourceType
 
 CLUSTER, GROUP, TOPIC, TRANSACTIONAL_ID = (
@@ -87,6 +88,9 @@ async def test_offset_commit_does_not_tell_whether_denied_topic_exists(tmp_path:
     async with denying(tmp_path, Rule(Operation.READ, TOPIC)) as (_, harness, client):
         answer = await client.ask("offset_commit", 9, **commit_of(harness, 9, "t", "missing"))
         assert commit_errors(answer, "name") == [("t", [DENIED_TOPIC]), ("missing", [DENIED_TOPIC])]
+        page = (await metrics(lambda: harness.node)).decode().splitlines()
+    assert 'callboard_denied_total{operation="READ"} 2.0' in page, "two topics"
+    assert 'callboard_denied_total{operation="ALTER"} 0.0' in page
 
 
 @async_test

@@ -118,6 +118,7 @@ async def test_principal_is_the_name_in_the_certificate(files: TlsFolder) -> Non
     async with tls_node(files, {"ssl_client_auth": "requested"}) as harness:
         assert await principal_of(harness, files.client_context("duke")) == "User:CN=duke"
         assert await principal_of(harness, files.client_context()) == "User:ANONYMOUS"
+        assert harness.node.services.sasl.logins.counts == {("SSL", "accepted"): 1}
 
 
 @async_test
@@ -157,7 +158,7 @@ async def test_client_without_a_valid_certificate_is_refused(
         with pytest.raises((Hangup, ssl.SSLError)):
             await client.ask("api_versions", 0)
         await until(lambda: not len(harness.node.connections), "the connection has ended")
-        assert harness.node.services.sasl.failed_logins.counts == {("SSL", "certificate"): 1}
+        assert harness.node.services.sasl.logins.counts == {("SSL", "certificate"): 1}
     assert reason in caplog.text
 
 
@@ -184,7 +185,7 @@ async def test_bytes_that_are_not_tls_close_the_connection(
         client.write(data)
         await client.read_to_end()
         await until(lambda: not len(harness.node.connections), "the connection has ended")
-        assert harness.node.services.sasl.failed_logins.counts == {("SSL", "handshake"): 1}
+        assert harness.node.services.sasl.logins.counts == {("SSL", "handshake"): 1}
     assert reason in caplog.text
 
 

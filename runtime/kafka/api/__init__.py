@@ -9,6 +9,7 @@ before it. Modules and schemas are loaded with the first request of their API.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
@@ -17,6 +18,7 @@ from typing import NamedTuple
 from ....actors.steps import Steps
 from ...engine.clock import SystemClock
 from ...security.audit import NO_AUDIT, Audit
+from ...security.resources import Operation
 from ..answer_deadlines import AnswerDeadlines
 from ..audit.audited import unless_refused
 from ..audit.audited_groups import audited
@@ -32,6 +34,10 @@ from ..quotas.client_quotas import ClientQuotas
 from ..quotas.commit_rate import limited_commits
 
 ITEMS, CONFIG_ITEMS = "max_request_items", "max_request_config_items"
+
+OPERATION_NAMES = tuple(
+    operation.name for operation in Operation if Operation.READ <= operation <= Operation.IDEMPOTENT_WRITE
+)
 
 
 class Api(NamedTuple):
@@ -237,7 +243,8 @@ class Route(NamedTuple):
 class Routes:
     """The routes of one server, for its authorizer.
 
-    ``loaded``: the routes of API versions that have been requested, by key << 16 | version.
+    ``loaded``: the routes of API versions that have been requested, by key << 16 | version. ``denials``: resources that
+    the authorizer has denied, by operation.
     """
 
     def __init__(
@@ -259,6 +266,7 @@ class Routes:
         self.peer_gate = peer_gate
         self.audit = audit
         self.quotas = quotas or ClientQuotas(SystemClock())
+        self.denials = Counter[str](dict.fromkeys(OPERATION_NAMES, 0))
         self._has_lease = has_lease
         self._deadlines = AnswerDeadlines()
         self._apis = {api.key: api for api in (APIS if apis is None else apis)}

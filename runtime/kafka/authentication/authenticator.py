@@ -126,7 +126,7 @@ class Authenticator:
         """Disconnect the client if it has not authenticated."""
         if self._connection.is_authenticating and self.state is not State.FAILED:
             self.state = State.FAILED
-            self._connection.services.sasl.failed_logins.add(self._mechanism, Failure.TIMEOUT)
+            self._connection.services.sasl.logins.fail(self._mechanism, Failure.TIMEOUT)
             timeout_ms = self._listener.timeout_ms
             self._connection.reject(NotServed(f"not authenticated within {timeout_ms} ms (authentication_timeout_ms)"))
 
@@ -243,6 +243,7 @@ class Authenticator:
         self._ends_ms = None if lifetime_ms is None else self._listener.monotonic_ms() + lifetime_ms
         self._answer_token(call, accepted.token, lifetime_ms or 0)
         self.state, self._exchange = State.COMPLETE, None
+        connection.services.sasl.logins.accept(self._mechanism)
         connection.services.audit.authenticated(
             who(connection)._replace(principal=str(principal)), self._mechanism, NO_DETAILS
         )
@@ -277,7 +278,7 @@ class Authenticator:
     def _fail(self, reason: str, kind: Failure, answer: Callable[[], None], call: Call | None) -> None:
         """Answer and close after the delay. Nothing is read meanwhile."""
         self.state, self._exchange = State.FAILED, None
-        self._connection.services.sasl.failed_logins.add(self._mechanism, kind)
+        self._connection.services.sasl.logins.fail(self._mechanism, kind)
         self._log_failure(reason)
         self._connection.services.later(self._listener.failure_delay_ms, lambda: self._end(answer, call))
 

@@ -101,6 +101,7 @@ def authorize_in_steps(call: Call, check: Check, names: Iterable[str]) -> Steps[
 
 
 def _record_denials(call: Call, check: Check, names: Sequence[str]) -> None:
+    call.services.denials[check.operation.name] += len(names)
     audit = call.services.audit
     if audit.is_on:
         resources = [resource_text(check.resource_type, name) for name in names]

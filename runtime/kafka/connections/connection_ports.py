@@ -9,7 +9,7 @@ from ..authentication.sasl_listener import SaslListener
 from ..interceptor import Interceptor
 from ..quotas.request_meter import RequestMeter
 from ..services import Services
-from .failed_logins import FailedLogins
+from .login_counts import LoginCounts
 from .time_budget import TimeBudget
 
 
@@ -18,7 +18,7 @@ class SaslListeners(Protocol):
         """What the connections of a listener with SASL have in common; None for a listener without it."""
 
     @property
-    def failed_logins(self) -> FailedLogins:
+    def logins(self) -> LoginCounts:
         """By SASL, and in TLS handshakes."""
 
 

@@ -1,4 +1,4 @@
-"""The metric of failed logins: by mechanism and reason, whatever names clients send."""
+"""The metric of logins: by mechanism and result, whatever names clients send."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sasl_helpers import USER, add_user, log_in, running_sasl_node
 
 from callboard.runtime.node.metrics import metrics
 
-NAME = "callboard_failed_logins_total"
+NAME = "callboard_authentications_total"
 
 
 async def send(client: Client, token: bytes) -> None:
@@ -32,11 +32,13 @@ async def test_failures_are_counted_by_mechanism_and_reason(tmp_path: Path) -> N
         await send(await harness.connect(), f"bob\0{USER}\0secret".encode())
         page = (await metrics(lambda: harness.node)).decode()
     assert [line.removeprefix(NAME) for line in page.splitlines() if line.startswith(NAME)] == [
-        '{mechanism="PLAIN",reason="credentials"} 2.0',
-        '{mechanism="PLAIN",reason="message"} 1.0',
-        '{mechanism="PLAIN",reason="user"} 1.0',
-        '{mechanism="SCRAM-SHA-256",reason="credentials"} 2.0',
-        '{mechanism="none",reason="mechanism"} 2.0',
+        '{mechanism="PLAIN",result="accepted"} 1.0',
+        '{mechanism="PLAIN",result="credentials"} 2.0',
+        '{mechanism="PLAIN",result="message"} 1.0',
+        '{mechanism="PLAIN",result="user"} 1.0',
+        '{mechanism="SCRAM-SHA-256",result="accepted"} 2.0',
+        '{mechanism="SCRAM-SHA-256",result="credentials"} 2.0',
+        '{mechanism="none",result="mechanism"} 2.0',
     ]
 
 
@@ -47,7 +49,7 @@ async def test_failures_to_authenticate_again_are_counted(tmp_path: Path) -> Non
         client = await harness.connect()
         await log_in(client)
         await log_in(client, "bob")
-        assert harness.node.services.sasl.failed_logins.counts == {("PLAIN", "user"): 1}
+        assert harness.node.services.sasl.logins.counts == {("PLAIN", "accepted"): 1, ("PLAIN", "user"): 1}
 
 
 @async_test
@@ -56,4 +58,4 @@ async def test_client_that_does_not_authenticate_in_time_is_counted(tmp_path: Pa
         client = await harness.connect()
         with pytest.raises(Hangup):
             await client.receive_frame()
-        assert harness.node.services.sasl.failed_logins.counts == {("none", "timeout"): 1}
+        assert harness.node.services.sasl.logins.counts == {("none", "timeout"): 1}
