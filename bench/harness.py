@@ -26,6 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from callboard.actors.text import did_you_mean
+from callboard.runtime.common.python_build import python_build
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
@@ -271,11 +272,21 @@ def median_or_none(values: Sequence[float | None]) -> float | None:
 
 def machine() -> dict[str, Any]:
     """A description of the machine for the results."""
-    return {"cpus": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()}
+    return {
+        "cpus": os.cpu_count(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "python_build": python_build(),
+    }
 
 
-def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]) -> None:
-    """Print a table: text in the first column, figures right-aligned in the others, then the notes."""
+def print_table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str], python: str | None = None
+) -> None:
+    """Print a table: text in the first column, figures right-aligned in the others. Then the notes, and the Python.
+
+    ``python``: which one has measured, by default the one that runs this; "" if the table has figures of several.
+    """
     console = Console()
     if not console.is_terminal:
         console = Console(width=FILE_COLUMNS)
@@ -285,7 +296,8 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     for row in rows:
         table.add_row(*row)
     console.print(table)
-    for note in notes:
+    measured_with = python_build() if python is None else python
+    for note in (*notes, *([f"Measured with {measured_with}."] if measured_with else [])):
         console.print(f"- {note}", highlight=False, markup=False)
 
 

@@ -105,7 +105,7 @@ def main(old_path: Path, new_path: Path) -> int:
         print(line)
     for case in dict.fromkeys(cell.case for cell in cells):
         print()
-        print_table(case_name(case), COLUMNS, [row(cell) for cell in cells if cell.case == case], ())
+        print_table(case_name(case), COLUMNS, [row(cell) for cell in cells if cell.case == case], (), python="")
     for line in [*totals(cells), *unmatched(old, new)]:
         print(line)
     return 1 if any(measurement.status == WRONG for measurement in new.measurements) else 0

@@ -9,10 +9,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import shlex
 import sys
-import sysconfig
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -57,6 +55,7 @@ from callboard.bench.concurrency.schema import json_schema
 from callboard.bench.concurrency.styles import percent, rate, times
 from callboard.bench.concurrency.sweep import sweep
 from callboard.bench.harness import BenchError, ChildProcess, machine, print_table
+from callboard.runtime.common.python_build import python_build
 
 CHILD = ("-m", "callboard.bench.concurrency.measured_process")
 PURPOSE = "Compare actors, locks and event loops for one coordinator under the same load, and write a report."
@@ -340,7 +339,7 @@ def measure(
         date=datetime.now().astimezone().isoformat(sep=" ", timespec="seconds"),
         command=shlex.join(["callboard", "bench", "concurrency", *arguments]),
         machine=machine(),
-        python={"build": python or _build(), **(pythons[0] if pythons else {})},
+        python={"build": python or python_build(), **(pythons[0] if pythons else {})},
         options=_options_for_json(options),
         engines=options.engines,
         workloads=options.workloads,
@@ -391,12 +390,6 @@ def measure_once(
         return failure(step, str(error))
 
 
-def _build() -> str:
-    """This interpreter's build."""
-    flags = [flag for flag in shlex.split(sysconfig.get_config_var("CONFIG_ARGS") or "") if "/" not in flag]
-    return ", ".join([" ".join(platform.python_build()), platform.python_compiler(), *flags])
-
-
 def _options_for_json(options: argparse.Namespace) -> dict[str, Any]:
     names: Mapping[str, Any] = vars(options)
     chosen = {name: names[name] for name in ("groups", "seconds", "rounds", "rate", "seed", "quick")}
@@ -412,9 +405,10 @@ def show(run: LabRun, table: SummaryTable) -> None:
         print(f"\nopen loop: {rate(run.options['rate'])} requests/s are due; latencies begin when a request was due")
     for case, case_summaries in table.items():
         print()
-        columns = ("engine", "requests/s", "spread", f"of {BASE}", *(column.heading for column in COLUMNS))
+        names = ("engine", "requests/s", "spread", f"of {BASE}", *(column.heading for column in COLUMNS))
         rows = [_row(summary) for summary in case_summaries.values()]
-        print_table(case_name(case), [column.replace(" ", "\n") for column in columns], rows, _notes(case_summaries))
+        columns, notes = [name.replace(" ", "\n") for name in names], _notes(case_summaries)
+        print_table(case_name(case), columns, rows, notes, str(run.python.get("build", "")))
     for sentence in key_sentences(run, table):
         print(sentence)
 

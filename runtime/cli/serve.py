@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from ..node.environment import Environment
     from ..node.node import Node
 
+log = logs.get_logger("callboard.runtime.cli")
+
 GC_THRESHOLDS = (6_000, 0, 2_000)  # see serve_until_stopped
 SWITCH_INTERVAL_S = 0.0005  # see run_node
 FORCED_EXIT_CODE = 1
@@ -66,6 +68,10 @@ def run_node(
     # event loop may hold it for 5 ms, the time of thirty syncs.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     raise_limit()
+    if options.log_level == "debug":
+        from ..common.python_build import python_build  # imports sysconfig, which a start does not need
+
+        log.debug("starting", python=python_build())
     import uvloop  # serves a third more requests than asyncio's loop
 
     from ..node.node import Node

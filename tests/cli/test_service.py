@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import re
 import shutil
 import signal
@@ -86,7 +87,9 @@ def test_log_format_and_level(tmp_path: Path, form: str, is_json: bool) -> None:
             client.sendall(b"GET / HTTP/1.1\r\n\r\n")
             assert client.recv(1) == b""
         server.end(signal.SIGTERM)
-        [line] = [line for line in server.log().splitlines() if "an HTTP request" in line]
+        lines = server.log().splitlines()
+        [line] = [line for line in lines if "an HTTP request" in line]
+    assert platform.python_version() in next(line for line in lines if "starting" in line and "PGO" in line)
     assert line.startswith("{") is is_json
     assert "\x1b" not in line
     if is_json:
