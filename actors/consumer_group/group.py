@@ -21,6 +21,7 @@ from ..group.effects import Deadline, Effects
 from ..group.environment import GroupEnvironment
 from ..group.events import DEAD_NAME, Cause, GroupEvent, Kind, Reason
 from ..group.kind import OffsetExpiry
+from ..group.rebalance_notes import Assigned, Fenced
 from ..group.requests import refuse
 from ..group.subscription import CONSUMER_PROTOCOL_TYPE
 from ..memory import MEMBER_BYTES
@@ -63,6 +64,7 @@ from .removal import member_expired, rebalance_expired
 from .requests import describe_absent, refused
 from .state import GroupPhase, GroupState
 from .subscriptions import subscribed_topics
+from .target import preferred_assignor
 from .timers import (
     CLASSIC_JOIN,
     CLASSIC_SYNC,
@@ -73,6 +75,8 @@ from .timers import (
     RebalanceExpired,
 )
 from .unchanged import unchanged_reply
+
+HAS_TARGET = frozenset({GroupPhase.RECONCILING, GroupPhase.STABLE})
 
 PARTITION_BYTES = 200
 """A partition that a member has, in both states, with its target."""
@@ -151,6 +155,8 @@ class ConsumerGroup:
         try:
             value = yield from DECISIONS[type(message)](self, message, plan)
         except CoordinatorError as error:
+            if error.code in FENCES:
+                effects.notes.append(Fenced(self._environment.clock.monotonic_ms(), _instance_of(message)))
             return Decided(REFUSALS[type(message)](error))
         yield
         yield from self._apply(message, plan)
@@ -199,6 +205,8 @@ class ConsumerGroup:
     def load(self, value: GroupState, effects: Effects) -> None:
         """Restore the group. The sessions of its members start again, and the time to give back partitions."""
         self.durable, self.soft = value, value.copy()
+        if value.members:
+            effects.notes.append(Assigned("", targets=value.targets.copy(), is_loaded=True))
         effects.run(self._load_members(value, effects), len(value.members))
 
     def _load_members(self, value: GroupState, effects: Effects) -> Steps[None]:
@@ -226,6 +234,10 @@ class ConsumerGroup:
     def _report_changes(self, effects: Effects) -> None:
         events, self._events = self._events, []
         effects.events += events
+        if events and events[-1].state in HAS_TARGET:
+            assignor = preferred_assignor(self.soft.members, len(self.decisions.assignors))
+            name = assignor or next(iter(self.decisions.assignors))
+            effects.notes.append(Assigned(name, targets=self.soft.targets.copy()))
         effects.counters.expired_sessions += sum(
             event.kind is Kind.MEMBER_REMOVED and event.reason is Reason.SESSION_EXPIRED for event in events
         )
@@ -262,6 +274,13 @@ class ConsumerGroup:
         effects.events.append(
             event_at(self._environment.clock, self.soft, Kind.STATE_CHANGED, Cause(reason), DEAD_NAME)
         )
+
+
+FENCES = frozenset({ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_ID})
+
+
+def _instance_of(message: ConsumerHeartbeat | JoinGroup | SyncGroup | Heartbeat) -> str:
+    return (message.instance_id if isinstance(message, ConsumerHeartbeat) else message.group_instance_id) or ""
 
 
 def _go_back(group: ConsumerGroup, failed: DecisionsContext, effects: Effects) -> Steps[None]:

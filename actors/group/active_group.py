@@ -93,7 +93,7 @@ class ActiveGroup:
     def apply_effects(self) -> None:
         """Send what the last decisions caused, events first."""
         effects = self.effects
-        if effects.events:
+        if effects.events or effects.notes:
             self.guard.note(effects.events)
             effects.report_events()
         if effects.records:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from ..engine_ports import Clock, ReplyTo
-from ..errors import NO_ERROR, IllegalTransition
+from ..errors import NO_ERROR, ErrorCode, IllegalTransition
 from ..ports import ClassicGroupSettings, Random
 from . import requests
 from .deadlines import Deadlines
@@ -18,6 +18,7 @@ from .events import Cause, Kind, event_of
 from .machine import StateMachine, Tables
 from .members import GroupMember, Members
 from .phases import JoinPhase, SyncPhase
+from .rebalance_notes import Fenced
 from .states import Event, Request, State
 from .subscription import Subscriptions
 
@@ -62,6 +63,8 @@ class GroupCore:
             return requests.refuse(request)
         error = check(self, request)
         if error is not NO_ERROR:
+            if error is ErrorCode.FENCED_INSTANCE_ID:
+                effects.notes.append(Fenced(self.clock.monotonic_ms(), request.group_instance_id))
             return refuse(request, reply, effects, error)
         return act(self, request, reply, effects)
 

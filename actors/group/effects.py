@@ -11,6 +11,7 @@ from ..records import Record
 from ..steps import SHORT_WORK_ITEMS, Steps, run_steps
 from .event_log import GroupHistory
 from .events import GroupEvent
+from .rebalance_notes import Note
 
 
 class ExpiredCounts(NamedTuple):
@@ -55,7 +56,8 @@ class Effects:
     """
 
     __slots__ = (
-        *("alarms", "answers", "background", "context", "counters", "events", "history", "records", "requeued", "work"),
+        *("alarms", "answers", "background", "context", "counters", "events", "history", "notes", "records"),
+        *("requeued", "work"),
     )
 
     def __init__(self, counters: GroupCounters | None = None, history: GroupHistory | None = None) -> None:
@@ -67,6 +69,7 @@ class Effects:
         self.answers: list[Answer] = []
         self.alarms: dict[Hashable, int | None] = {}
         self.events: list[GroupEvent] = []
+        self.notes: list[Note] = []  # for the flight recorder
         self.background: list[Callable[[], Any]] = []
         self.requeued: list[tuple[Any, ReplyTo]] = []
         self.work: deque[Steps[None]] = deque()
@@ -98,9 +101,13 @@ class Effects:
         return () if self.history is None else tuple(self.history.events)
 
     def report_events(self) -> None:
+        """Report the events and notes since the last call, of which there is at least one."""
         events, self.events = self.events, []
+        notes, self.notes = self.notes, []
         if self.history is not None:
-            self.history.add(events)
+            self.history.note(notes)
+            if events:
+                self.history.add(events)
 
     def forget_events(self) -> None:
         """Drop the events when the group leaves memory."""

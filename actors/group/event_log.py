@@ -13,8 +13,11 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from ..errors import ErrorCode
+from ..recorder.flight_recorder import FlightRecorder
+from ..recorder.tracker import RebalanceTracker
 from ..text import LogLine
 from .events import DEAD_NAME, GroupEvent, Kind, Reason
+from .rebalance_notes import Note
 
 log = logging.getLogger("callboard.actors")
 
@@ -125,10 +128,14 @@ class LineLimit:
 
 
 class EventLog:
-    """The limits and the observers that all groups of a coordinator share. ``bytes_used``: the memory of all events."""
+    """The limits, the observers and the flight recorder that all groups of a coordinator share.
+
+    ``bytes_used``: the memory of all events.
+    """
 
     def __init__(self, *observers: GroupObserver, bytes_max: int = HISTORY_BYTES_MAX) -> None:
         self.observers = list(observers)
+        self.recorder = FlightRecorder()
         self.bytes_used = 0
         self._bytes_max = bytes_max
         self._histories: OrderedDict[GroupHistory, None] = OrderedDict()  # that with the oldest last event first
@@ -190,10 +197,11 @@ class GroupHistory:
     It is cleared when the group is Dead. Call ``clear`` when the group leaves memory in another state.
     """
 
-    __slots__ = ("_bytes", "_event_log", "_group_id", "_tally", "events")
+    __slots__ = ("_bytes", "_event_log", "_group_id", "_tally", "events", "tracker")
 
     def __init__(self, group_id: str, event_log: EventLog) -> None:
         self.events: list[GroupEvent] = []
+        self.tracker = RebalanceTracker(group_id)
         self._group_id = group_id
         self._event_log = event_log
         self._bytes = 0
@@ -212,8 +220,16 @@ class GroupHistory:
             summary = self._tally.add(event)
             if summary is not None:
                 event_log.log_rebalance(self._group_id, summary)
+        for draft in filter(None, map(self.tracker.add, events)):
+            event_log.recorder.finish(draft)
         if events[-1].state == DEAD_NAME:
             self.clear()
+
+    def note(self, notes: Sequence[Note]) -> None:
+        """Take the notes of one turn, before its events."""
+        for note in notes:
+            if (draft := self.tracker.note(note)) is not None:
+                self._event_log.recorder.finish(draft)
 
     def _keep(self, events: Sequence[GroupEvent]) -> None:
         before_bytes = self._bytes

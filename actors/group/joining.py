@@ -13,6 +13,7 @@ from .core import GroupCore
 from .effects import Deadline, Effects
 from .events import Cause, Kind, Reason
 from .members import GroupMember, Members
+from .rebalance_notes import Rejoined
 from .removal import drop_member, forget_pending
 from .replies import answer_join
 from .states import Event, Request
@@ -137,6 +138,7 @@ def rejoin(group: GroupCore, request: JoinGroup, reply: ReplyTo | None, effects:
     reason = Reason.SUBSCRIPTION_CHANGED if is_changed else Reason.LEADER_REJOINED
     group.members.update(member, request)
     group.members.park_join(member, reply)
+    effects.notes.append(Rejoined(group.clock.monotonic_ms(), member))
     group.apply(Event.MEMBER_JOINED, Cause(reason, member, request.reason), effects)
     return DEFERRED
 

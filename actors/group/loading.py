@@ -8,6 +8,7 @@ from .core import GroupCore
 from .effects import Effects
 from .events import Cause, Kind, Reason
 from .group_value import replay
+from .rebalance_notes import Assigned
 from .states import Event
 
 
@@ -18,6 +19,7 @@ def load(group: GroupCore, value: GroupValue, effects: Effects) -> Steps[None]:
     if value.generation == 0:  # the record of a group that had no generation yet
         group.generation = first_generation
     if value.members:
+        effects.notes.append(Assigned(value.protocol or "", value.leader or "", value.members, is_loaded=True))
         act = group.machine.apply(Event.LOADED_WITH_MEMBERS, value.current_state_timestamp_ms)
         assert act is None, "loading is no rebalance"
     group.machine.since_ms = value.current_state_timestamp_ms

@@ -13,6 +13,7 @@ from .core import GroupCore
 from .effects import Effects
 from .events import Cause, Reason
 from .group_value import record_of
+from .rebalance_notes import KeptAbsent
 from .removal import remove
 from .replies import answer_join, drop_assignments
 from .states import Event
@@ -89,6 +90,7 @@ def _end_join_phase(group: GroupCore, reason: Reason, effects: Effects) -> None:
         delay_ms = phase.wait_for_any_member(members.max_rebalance_timeout_ms())
         group.set_deadline(phase.deadline, delay_ms, effects)
         return
+    effects.notes += [KeptAbsent(member) for member in members if member.joining is None]  # they are static
     group.generation += 1
     if len(members):
         group.apply(Event.GENERATION_FORMED, Cause(reason), effects)

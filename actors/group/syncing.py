@@ -16,6 +16,7 @@ from .core import GroupCore
 from .effects import Effects
 from .events import Cause, Reason
 from .group_value import record_of, replay
+from .rebalance_notes import AllSynced, Assigned, LeaderSynced
 from .replies import answer_parked_sync, drop_assignments, synced
 from .states import Event
 
@@ -28,6 +29,7 @@ def park_sync(group: GroupCore, request: SyncGroup, reply: ReplyTo | None, effec
     if request.member_id == group.leader_id and phase.awaited is None:
         # Only the first assignment is used: members might already have got it when a second one is appended.
         phase.awaited = AssignmentContext(group.generation)
+        effects.notes.append(LeaderSynced(group.clock.monotonic_ms()))
         steps = _append_assignment(group, request.assignments, phase.awaited, effects)
         effects.run(steps, max(len(group.members), len(request.assignments)))
     return DEFERRED
@@ -47,14 +49,18 @@ def answer_sync(group: GroupCore, request: SyncGroup, reply: ReplyTo | None, eff
 
 def _count_sync(group: GroupCore, member_id: str, effects: Effects) -> None:
     phase = group.sync_phase
-    phase.pending.discard(member_id)
+    if member_id not in phase.pending:
+        return
+    phase.pending.remove(member_id)
     if not phase.pending:
         phase.deadline.cancel(effects)
+        effects.notes.append(AllSynced(group.clock.monotonic_ms()))
 
 
 def complete_assignment(group: GroupCore, value: GroupValue, effects: Effects) -> None:
     """The assignment is durable: members whose SyncGroup is parked get it."""
     group.sync_phase.awaited = None
+    effects.notes.append(Assigned(value.protocol or "", value.leader or "", value.members))
     effects.run(_answer_syncs(group, value, effects), len(group.members))
 
 

@@ -15,6 +15,7 @@ from callboard.actors.errors import ErrorCode
 from callboard.actors.group.classic import ClassicGroup
 from callboard.actors.group.effects import Effects
 from callboard.actors.group.events import GroupEvent, Reason
+from callboard.actors.group.rebalance_notes import Note
 from callboard.actors.group.states import State
 from callboard.actors.messages import Described, DescribeGroup, Joined, LeavingMember, Left
 from callboard.actors.records import GroupRecord, GroupValue
@@ -42,6 +43,7 @@ class SimulatedGroup:
         self.pending_appends: deque[PendingAppend] = deque()
         self.durable: list[GroupValue] = []
         self.events: list[GroupEvent] = []
+        self.turns: list[tuple[list[Note], list[GroupEvent]]] = []
         self.group = self.new_group()
         self._generation = 0
 
@@ -192,6 +194,7 @@ class SimulatedGroup:
 
     def _apply(self, effects: Effects) -> None:
         self.events += effects.events
+        self.turns.append((effects.notes, effects.events))
         for name, due_ms in effects.alarms.items():
             if due_ms is None:
                 self.alarms.pop(name, None)

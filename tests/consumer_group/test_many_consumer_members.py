@@ -41,7 +41,7 @@ from callboard.actors.messages import (
 )
 
 FEW, MANY = 400, 1_200
-LINES_PER_MEMBER = 25
+LINES_PER_MEMBER = 27
 """Executed lines: to sort members by the hashes of their ids, and comprehensions. Removing a member takes 100."""
 
 LINES_PER_COPIED_MEMBER = 2
