@@ -62,6 +62,19 @@ class KeyPair(NamedTuple):
         return path
 
 
+AUTHORITY_KEY_USAGE = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
+
+
 class Authority:
     """An authority that issues certificates."""
 
@@ -104,7 +117,14 @@ def _issue(
         .not_valid_before(now - 60 * DAY)
         .not_valid_after(now + ends)
         .add_extension(x509.BasicConstraints(is_authority, None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
+    # Clients on Python 3.13 require the following.
+    if is_authority:
+        builder = builder.add_extension(AUTHORITY_KEY_USAGE, critical=True)
+    if issuer:
+        identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer.key.public_key())
+        builder = builder.add_extension(identifier, critical=False)
     if names:
         builder = builder.add_extension(x509.SubjectAlternativeName(list(names)), critical=False)
     return KeyPair(key, builder.sign(issuer.key if issuer else key, hashes.SHA256()))
