@@ -141,14 +141,17 @@ Submit = Callable[[Request, ResponseSlot], None]
 
 
 class Schedule:
-    """The requests of an open loop that are not due yet. The clients begin one after another within an interval."""
+    """The requests of an open loop that are not due yet. The clients begin one after another within an interval.
+
+    Time counts from the first request.
+    """
 
     def __init__(self, interval_ns: int, clients: int) -> None:
         self.is_counted = False
         """Whether the requests that were not sent at the end were counted."""
         self._interval_ns = interval_ns
         self._begun = 0
-        self._first_ns = perf_counter_ns()
+        self._first_ns = 0
         self._clients = clients
         self._due_ns: dict[Client, int] = {}
         self._waiting: list[tuple[int, int, Client, Request]] = []
@@ -160,6 +163,7 @@ class Schedule:
         """Put the next request of a client on the schedule."""
         due_ns = self._due_ns.get(client)
         if due_ns is None:
+            self._first_ns = self._first_ns or perf_counter_ns()
             due_ns = self._first_ns + self._interval_ns * self._begun // self._clients
             self._begun += 1
         self._due_ns[client] = due_ns + self._interval_ns

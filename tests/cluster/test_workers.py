@@ -61,9 +61,13 @@ class WorkersServer:
         """By node id, the order in which the workers have joined, then by name."""
         joined = [str(event["session"]).rpartition("-")[0] for event in self.events("joined the cluster")]
         names = set(joined)
-        # A worker that has just joined is not in the answers of the others yet.
-        wait_until(lambda: len(self.brokers()) == len(names))
-        brokers = self.brokers()
+        brokers: list[Any] = []
+
+        def has_all() -> bool:  # a worker that has just joined is not in the answers of the others yet
+            brokers[:] = self.brokers()
+            return len(brokers) == len(names)
+
+        wait_until(has_all)
         by_name = dict(zip(dict.fromkeys(joined), sorted(brokers, key=lambda broker: broker.node_id), strict=True))
         return [by_name[name].port for name in sorted(names)]
 
