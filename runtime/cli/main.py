@@ -55,6 +55,8 @@ COMMANDS = {
     "report": Command("callboard.spark.commands.report", "Write a page with plots about an offsets log."),
     "users": Command("callboard.runtime.cli.users", "Add, list and remove users who authenticate by SASL."),
     "settings": Command("callboard.runtime.cli.settings", "List the settings of a server, or change them."),
+    "dashboard": Command("callboard.runtime.cli.monitoring.dashboard", "Print a dashboard for Grafana."),
+    "alerts": Command("callboard.runtime.cli.monitoring.alerts", "Print alert rules for Prometheus."),
     "bench": Command("callboard.bench.__main__", "Run a benchmark by its name, or list them."),
 }
 
