@@ -16,6 +16,7 @@ from callboard.runtime.common.printing import print_error
 BENCHES = {
     "server": "heartbeats and durable commits per second over TCP, compared with a minimal server",
     "overload": "twice the requests that the server can handle: sessions, commits and latencies",
+    "kafka": "heartbeats and commits compared with a Kafka on the same machine: rates, latencies and CPU time",
     "workers": "CPU time of a request to serve --workers, compared with one process",
     "commit": "cost of durability: group commit compared with one sync per commit, and with no sync",
     "start": "time until a coordinator is ready on an empty folder, as a process and embedded",

@@ -170,6 +170,7 @@ class LoadResult(NamedTuple):
     server_cpu_s: float | None
     load_cpu_s: float
     ready_each_poll: float  # connections with a waiting response at each poll
+    latency_p999_s: float
 
 
 def run_load(
@@ -193,9 +194,8 @@ def run_load(
     if not latencies:
         raise BenchError(f"no response in {seconds} s; give more --seconds")
     server_used = None if server is None or server_started is None else server - server_started
-    return LoadResult(
-        answers, elapsed, quantile(latencies, 0.50), quantile(latencies, 0.99), server_used, load, ready_total / polls
-    )
+    p50, p99, p999 = (quantile(latencies, share) for share in (0.50, 0.99, 0.999))
+    return LoadResult(answers, elapsed, p50, p99, server_used, load, ready_total / polls, p999)
 
 
 def _turn_until(

@@ -50,7 +50,7 @@ def frames(count: int) -> bytes:
 def assert_measured(outcome: LoadResult, in_flight: int) -> None:
     assert outcome.answers > in_flight
     assert outcome.elapsed_s > 0
-    assert 0 < outcome.latency_p50_s <= outcome.latency_p99_s
+    assert 0 < outcome.latency_p50_s <= outcome.latency_p99_s <= outcome.latency_p999_s
     assert outcome.load_cpu_s > 0
     assert 0 < outcome.ready_each_poll <= 4
 

@@ -33,7 +33,7 @@ def test_one_process_and_workers_are_measured(
 
 
 def test_cpu_time_of_a_request_is_that_of_all_processes() -> None:
-    run = LoadResult(1000, 1.0, 0.1, 0.2, 0.05, 0.1, 2.0)
+    run = LoadResult(1000, 1.0, 0.1, 0.2, 0.05, 0.1, 2.0, 0.3)
     assert cpu_us(run) == pytest.approx(50.0)
     with pytest.raises(BenchError, match="it has no /proc"):
         cpu_us(run._replace(server_cpu_s=None))
