@@ -54,6 +54,7 @@ from .memory import count_memory
 from .sasl import SaslListeners
 from .services import NodeServices, ServiceAdmins
 from .topic_cleaning import clean_topics
+from .tracing import RebalanceTracer
 
 if TYPE_CHECKING:
     from ..kafka.interceptor import Interceptor
@@ -162,6 +163,7 @@ class Node:
             on_error.callback(system.halt)
             groups = Directory(configs.settings, data.folder.offsets_partitions)
             groups.on_offsets_expired = partial(log_expiry, configs)
+            groups.event_log.observers.append(RebalanceTracer())
             if environment.group_observer is not None:
                 groups.event_log.observers.append(environment.group_observer)
             budget = TimeBudget(loop.call_soon, environment.work_clocks.budget_ns)

@@ -23,10 +23,11 @@ OPTIONAL = {
     "jwt": "oauth",
     "numpy": "fast",
     "obstore": "objects",
+    "opentelemetry": "otel",
     "pytest": "pytest",
     "re2": "regex",
 }
-DISTRIBUTIONS = {"jwt": "PyJWT", "re2": "google-re2"}
+DISTRIBUTIONS = {"jwt": "PyJWT", "opentelemetry": "opentelemetry-api", "re2": "google-re2"}
 """Libraries whose package has another name."""
 ACTORS_LIBRARIES = {"pykka", "sortedcontainers", "xxhash"}
 # What the actor engine's files may import, and what a program that imports all of them must not have loaded.
