@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from .errors import ErrorCode
 from .group.events import GroupEvent
 from .ports import Appended, Entry
+from .recorder.now import GroupNow
 from .records import GroupType, OffsetRecord, Record
 
 
@@ -272,6 +273,19 @@ class DescribedEvents(NamedTuple):
 
     error: ErrorCode
     events: tuple[GroupEvent, ...] = ()
+
+
+class ExplainGroup(NamedTuple):
+    """Only in this process."""
+
+    group_id: str
+
+
+class Explained(NamedTuple):
+    """``now``: None if the group does not exist."""
+
+    error: ErrorCode
+    now: GroupNow | None = None
 
 
 # Requests to the coordinator -----------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from ..group.effects import Deadline, Effects
 from ..group.environment import GroupEnvironment
 from ..group.events import DEAD_NAME, Cause, GroupEvent, Kind, Reason
 from ..group.kind import OffsetExpiry
-from ..group.rebalance_notes import Assigned, Fenced
+from ..group.rebalance_notes import Assigned
 from ..group.requests import refuse
 from ..group.subscription import CONSUMER_PROTOCOL_TYPE
 from ..memory import MEMBER_BYTES
@@ -39,6 +39,7 @@ from ..messages import (
     SyncGroup,
     TxnOffsetCommit,
 )
+from ..recorder.now import Waiting
 from ..records import GroupType, Record
 from ..steps import SHORT_WORK_ITEMS, Steps, pieces, run_steps
 from . import classic_members
@@ -75,6 +76,7 @@ from .timers import (
     RebalanceExpired,
 )
 from .unchanged import unchanged_reply
+from .waiting import waiting
 
 HAS_TARGET = frozenset({GroupPhase.RECONCILING, GroupPhase.STABLE})
 
@@ -156,7 +158,7 @@ class ConsumerGroup:
             value = yield from DECISIONS[type(message)](self, message, plan)
         except CoordinatorError as error:
             if error.code in FENCES:
-                effects.notes.append(Fenced(self._environment.clock.monotonic_ms(), _instance_of(message)))
+                effects.note_fenced(self._environment.clock.monotonic_ms(), _instance_of(message))
             return Decided(REFUSALS[type(message)](error))
         yield
         yield from self._apply(message, plan)
@@ -197,7 +199,8 @@ class ConsumerGroup:
 
     def hand_over(self, effects: Effects) -> None:
         """The records of the successor are durable. It handles the requests that wait."""
-        self._report_changes(effects)
+        events, self._events = self._events, []
+        _report(self, events, effects)
         effects.requeued += self.queue.take_requests()
 
     # Records ---------------------------------------------------------------------------------------------------------
@@ -226,21 +229,11 @@ class ConsumerGroup:
 
     def appended(self, value: GroupState, _context: Any, effects: Effects) -> None:
         self.durable = value
-        self._report_changes(effects)
+        events, self._events = self._events, []
+        _report(self, events, effects)
         if not self.soft.members:  # a JoinGroup that waits makes it a classic group
             effects.requeued += self.queue.take_requests()
         self.queue.appended(effects)
-
-    def _report_changes(self, effects: Effects) -> None:
-        events, self._events = self._events, []
-        effects.events += events
-        if events and events[-1].state in HAS_TARGET:
-            assignor = preferred_assignor(self.soft.members, len(self.decisions.assignors))
-            name = assignor or next(iter(self.decisions.assignors))
-            effects.notes.append(Assigned(name, targets=self.soft.targets.copy()))
-        effects.counters.expired_sessions += sum(
-            event.kind is Kind.MEMBER_REMOVED and event.reason is Reason.SESSION_EXPIRED for event in events
-        )
 
     def append_failed(self, context: DecisionsContext, error: ErrorCode, effects: Effects) -> None:
         """The state is again what it was before the entry. Removals by a deadline are tried again soon."""
@@ -263,6 +256,9 @@ class ConsumerGroup:
         """Offsets of topics that no member subscribes to, in every state."""
         return OffsetExpiry(-1, (yield from self.subscribed_topics()))
 
+    def waiting(self) -> Waiting:
+        return waiting(self.durable or self.soft, self.timers)
+
     # The end ---------------------------------------------------------------------------------------------------------
 
     def close(self, error: ErrorCode, reason: Reason, effects: Effects) -> None:
@@ -281,6 +277,17 @@ FENCES = frozenset({ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_
 
 def _instance_of(message: ConsumerHeartbeat | JoinGroup | SyncGroup | Heartbeat) -> str:
     return (message.instance_id if isinstance(message, ConsumerHeartbeat) else message.group_instance_id) or ""
+
+
+def _report(group: ConsumerGroup, events: list[GroupEvent], effects: Effects) -> None:
+    effects.events += events
+    if events and events[-1].state in HAS_TARGET:
+        assignor = preferred_assignor(group.soft.members, len(group.decisions.assignors))
+        name = assignor or next(iter(group.decisions.assignors))
+        effects.notes.append(Assigned(name, targets=group.soft.targets.copy()))
+    effects.counters.expired_sessions += sum(
+        event.kind is Kind.MEMBER_REMOVED and event.reason is Reason.SESSION_EXPIRED for event in events
+    )
 
 
 def _go_back(group: ConsumerGroup, failed: DecisionsContext, effects: Effects) -> Steps[None]:

@@ -12,6 +12,7 @@ from typing import Any
 from ..engine_ports import NOT_HANDLED
 from ..errors import ErrorCode
 from ..messages import Heartbeat, JoinGroup
+from ..recorder.now import Waiting
 from ..records import CLASSIC, GroupRecord, GroupType, GroupValue
 from ..steps import Steps
 from .contexts import APPEND_ERRORS, StaticRejoinContext
@@ -31,6 +32,7 @@ from .states import Event
 from .static_members import complete_replacement, revert_replacement
 from .subscription import CONSUMER_PROTOCOL_TYPE, EveryTopic
 from .syncing import complete_assignment, revert_assignment
+from .waiting import waiting
 
 
 class ClassicGroup(GroupCore):
@@ -113,6 +115,9 @@ class ClassicGroup(GroupCore):
         if not self.state.is_stable or self.protocol_type != CONSUMER_PROTOCOL_TYPE or topics is None:
             return None
         return OffsetExpiry(-1, topics)
+
+    def waiting(self) -> Waiting:
+        return waiting(self)
 
     def check(self) -> None:
         """Raise AssertionError if an invariant is broken. For tests."""

@@ -17,6 +17,7 @@ from .active_group import ActiveGroup
 from .change_of_kind import append_creation, handle_as, upgrade
 from .classic import ClassicGroup
 from .deletion import delete_group
+from .explaining import explain
 from .kind import Group
 from .offset_requests import commit, commit_in_transaction, delete_offsets, fetch
 from .requests import REQUESTS
@@ -101,6 +102,7 @@ HANDLERS: Mapping[str, Handler] = {
         create_or_handle,
         beat,
         describe_events,
+        explain,
         commit,
         commit_in_transaction,
         fetch,

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ..engine_ports import ReplyTo
 from ..errors import ErrorCode
+from ..recorder.now import Waiting
 from ..records import GroupStateRecord, GroupType, Record
 from ..steps import Steps
 from .effects import Effects
@@ -107,6 +108,9 @@ class Group(Protocol):
 
     def offset_expiry(self) -> Steps[OffsetExpiry | None]:
         """None while no offset may expire."""
+
+    def waiting(self) -> Waiting:
+        """What the group waits for now, and its members."""
 
     def close(self, error: ErrorCode, reason: Reason, effects: Effects) -> None:
         """Reply to all parked requests with ``error``, cancel all deadlines, and enter Dead."""

@@ -58,6 +58,10 @@ class Assigned(NamedTuple):
         return len(self.members) if self.targets is None else len(self.targets)
 
 
+FENCED_KEPT = 16
+"""How many of the last ones are kept."""
+
+
 class Fenced(NamedTuple):
     """A request was refused because another member has its instance id now."""
 

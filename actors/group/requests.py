@@ -28,6 +28,8 @@ from ..messages import (
     DescribedEvents,
     DescribeEvents,
     DescribeGroup,
+    Explained,
+    ExplainGroup,
     Fetched,
     FetchedOffset,
     GroupRequest,
@@ -268,6 +270,12 @@ REQUESTS: dict[type, RequestRow] = {
         absent=is_always(ErrorCode.NONE),
         refused=_never_refused,
         handler="describe_events",
+    ),
+    ExplainGroup: RequestRow(
+        lambda _request, error: Explained(error),
+        absent=is_always(ErrorCode.NONE),
+        refused=_never_refused,
+        handler="explain",
     ),
     DescribeGroup: RequestRow(
         lambda request, error: Described(error, request.group_id), absent=_describe_absent, refused=_describe_refused

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from functools import partial
@@ -11,6 +12,8 @@ from .assignments import is_cooperative, moves_between
 from .causes import COOPERATIVE_FOLLOWUP
 from .record import RebalanceRecord, size_of
 from .tracker import Draft
+
+log = logging.getLogger("callboard.actors")
 
 RECORDS_KEPT = 50  # of one group
 RECORDER_BYTES_MAX = 4 * 1024 * 1024
@@ -70,7 +73,15 @@ class FlightRecorder:
 
 
 def complete(draft: Draft) -> RebalanceRecord:
-    """The record with what its assignments say. It never raises: assignments come from clients."""
+    """The record with what its assignments say. It raises nothing: assignments come from clients."""
+    try:
+        return _complete(draft)
+    except Exception:
+        log.exception("the assignments of group %r could not be compared", draft.record.group_id)
+        return draft.record
+
+
+def _complete(draft: Draft) -> RebalanceRecord:
     record, before, after = draft
     if after is None:
         return record

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from ..group.events import DEAD_NAME, GroupEvent, Identity, Kind, Reason
 from ..group.rebalance_notes import (
+    FENCED_KEPT,
     AllSynced,
     Assigned,
     Fenced,
@@ -49,7 +50,6 @@ REJOINS = frozenset({Reason.LEADER_REJOINED, Reason.SUBSCRIPTION_CHANGED})
 UNCOUNTED = frozenset({Reason.LOADED, Reason.STATIC_MEMBER_REPLACED, Reason.REPLACEMENT_NOT_STORED})
 """Members that are added or removed for these reasons neither join nor leave."""
 
-FENCED_KEPT = 16
 FIRST_CHANGES = 2 * NAMES_MAX + CAUSES_MAX
 
 
@@ -128,13 +128,20 @@ class OpenRebalance:
 
 
 class RebalanceTracker:
-    """The rebalance of one group that is in progress. ``fenced``: the last refusals because of an instance id."""
+    """The rebalance of one group that is in progress. ``fenced``: the last refusals because of an instance id.
 
-    __slots__ = ("_before", "_changes", "_group_id", "_held", "_is_synced", "_now", "_state", "fenced", "open")
+    ``phase_ms``: the monotonic time of the last change of its state.
+    """
+
+    __slots__ = (
+        *("_before", "_changes", "_group_id", "_held", "_is_synced", "_now", "_state"),
+        *("fenced", "open", "phase_ms"),
+    )
 
     def __init__(self, group_id: str) -> None:
         self.open: OpenRebalance | None = None
         self.fenced: deque[Fenced] = deque(maxlen=FENCED_KEPT)
+        self.phase_ms: int | None = None
         self._group_id = group_id
         self._state = "Empty"
         self._changes = Changes()
@@ -162,7 +169,7 @@ class RebalanceTracker:
     def _change_state(self, event: GroupEvent) -> Draft | None:
         held, self._held = self._held, None
         ended = self._enter(event)
-        self._state = event.state
+        self._state, self.phase_ms = event.state, event.monotonic_ms
         return ended or (None if held is None else held[0])
 
     def _enter(self, event: GroupEvent) -> Draft | None:

@@ -24,7 +24,7 @@ from callboard.actors.group.states import (
     Request,
     State,
 )
-from callboard.actors.messages import DescribeEvents
+from callboard.actors.messages import DescribeEvents, ExplainGroup
 
 JOINS = {Request.JOIN_NEW, Request.JOIN_REPLACING, Request.JOIN_PENDING, Request.JOIN_KNOWN}
 """The kinds of an admitted JoinGroup."""
@@ -40,7 +40,8 @@ def test_each_state_has_cell_for_each_request() -> None:
 
 def test_each_class_of_request_has_kind() -> None:
     of_other_kinds = {ConsumerHeartbeat, DescribeConsumerGroup, RegexesResolved}
-    assert set(KINDS) == set(REQUESTS) - of_other_kinds - {DescribeEvents}, "the actor handles DescribeEvents"
+    of_the_actor = {DescribeEvents, ExplainGroup}
+    assert set(KINDS) == set(REQUESTS) - of_other_kinds - of_the_actor
     assert set(CLASSES) == set(Request) - JOINS
 
 

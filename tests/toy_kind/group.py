@@ -16,6 +16,7 @@ from callboard.actors.group.events import Reason
 from callboard.actors.group.kind import OffsetExpiry
 from callboard.actors.group.requests import refuse
 from callboard.actors.messages import DeleteGroup, OffsetCommit, OffsetDelete, OffsetFetch, TxnOffsetCommit
+from callboard.actors.recorder.now import Waiting
 from callboard.actors.records import GroupType, Record
 from callboard.actors.steps import Steps
 
@@ -113,6 +114,9 @@ class QueueGroup:
             if member_id not in self._sessions:
                 self._sessions[member_id] = Deadline(("session", member_id))
                 self._renew(member_id, effects)
+
+    def waiting(self) -> Waiting:
+        return Waiting(0, member_count=len(self._value.members))
 
     def _renew(self, member_id: str, effects: Effects) -> None:
         timeout_ms = self._value.members[member_id].session_timeout_ms

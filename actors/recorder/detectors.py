@@ -1,0 +1,150 @@
+"""Patterns in the last rebalances of a group that have a name and a remedy. Pure: each is a rule with a window."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from .now import GroupNow
+from .record import MemberName, RebalanceRecord
+from .texts import short_host, who
+
+WINDOW_MS = 600_000
+STORM_GENERATIONS = 6
+FLAPS = 3
+SLOW_OF_RECORDS, SLOW_TIMES, SLOW_MS = 5, 3, 1000
+FENCED_TIMES = 2
+
+JOINED = frozenset({"new_member"})
+LEFT = frozenset({"member_left", "poll_timeout", "session_expired", "join_timeout", "sync_timeout", "revoke_timeout"})
+
+
+class Finding(NamedTuple):
+    """``detector``: "storm", "loop", "flapping", "slow_member", "zombie" or "instance_id_conflict".
+
+    ``text``: what was found and what to look at, at most 200 characters.
+    """
+
+    detector: str
+    text: str
+
+
+class Change(NamedTuple):
+    """A member that came or went, by the name of the cause."""
+
+    cause: str
+    member: MemberName
+
+
+Records = Sequence[RebalanceRecord]
+"""Those of one group, the newest first."""
+
+
+def find(records: Records, now: GroupNow) -> tuple[Finding, ...]:
+    """All findings, the most severe first."""
+    recent = [record for record in records if now.now_ms - record.ended_ms < WINDOW_MS]
+    found = (detector(recent, now) for detector in DETECTORS)
+    return tuple(Finding(detector, text[:200]) for detector, text in filter(None, found))
+
+
+def _find_conflict(_recent: Records, now: GroupNow) -> Finding | None:
+    """An instance id was refused at least twice in 10 minutes, because another member has it."""
+    for instance_id, times in Counter(now.fenced).most_common(1):
+        if times >= FENCED_TIMES:
+            name = who(MemberName("", instance_id, "", ""))
+            text = f"{name} was fenced {times} times in 10 minutes: two processes have the same group.instance.id"
+            return Finding("instance_id_conflict", text)
+    return None
+
+
+def _find_storm(recent: Records, _now: GroupNow) -> Finding | None:
+    """More than 6 generations in 10 minutes."""
+    if len(recent) <= STORM_GENERATIONS:
+        return None
+    cause, times = Counter(record.why.cause for record in recent).most_common(1)[0]
+    return Finding("storm", f"{len(recent)} rebalances in 10 minutes, {times} of them with the cause {cause}")
+
+
+def _find_loop(recent: Records, _now: GroupNow) -> Finding | None:
+    """A member joins, leaves or expires, and one with the same client id and host joins, in 10 minutes."""
+    joined: set[str] = set()
+    gone: set[tuple[str, str]] = set()
+    for cause, member in _changes(recent):
+        if cause in JOINED and member.lasting in gone:
+            text = f"{who(member)} joins, leaves and joins again: look for restarts, or a poll loop that is too slow"
+            return Finding("loop", text)
+        if cause in JOINED:
+            joined.add(member.member_id)
+        elif cause in LEFT and member.member_id in joined:
+            gone.add(member.lasting)
+    return None
+
+
+def _find_flapping(recent: Records, _now: GroupNow) -> Finding | None:
+    """A partition has changed its owner more than 3 times in 10 minutes."""
+    moves = (record.moves for record in recent if record.moves is not None)
+    for (topic, number), times in Counter(label for each in moves for label in each.moved_partitions).most_common(1):
+        if times > FLAPS:
+            text = f"changed its owner {times} times in 10 minutes: an assignor that is sticky keeps them in place"
+            return Finding("flapping", f"partition {short_host(topic)}-{number} {text}")
+    return None
+
+
+def _find_slow_member(recent: Records, _now: GroupNow) -> Finding | None:
+    """In at least 3 of the last 5 rebalances the same member came last, a second or more after the one before."""
+    last = Counter(
+        record.members.late[0].member
+        for record in recent[:SLOW_OF_RECORDS]
+        if len(record.members.late) > 1 and record.members.late[0].after_ms - record.members.late[1].after_ms >= SLOW_MS
+    )
+    by_lasting = Counter[tuple[str, str]]()
+    for member, times in last.items():
+        by_lasting[member.lasting] += times
+    for member in last:
+        if by_lasting[member.lasting] >= SLOW_TIMES:
+            times = by_lasting[member.lasting]
+            text = f"{who(member)} came last in {times} of the last {len(recent[:SLOW_OF_RECORDS])} rebalances"
+            return Finding("slow_member", f"{text}: its poll loop takes long, or its process has too little CPU")
+    return None
+
+
+def _find_zombie(recent: Records, now: GroupNow) -> Finding | None:
+    """A session has expired in 10 minutes while its host had another member, which is alive still."""
+    later: set[str] = set()
+    for record in recent:
+        later |= {member.member_id for member in record.members.joined.names}
+        for cause, member in _changes([record]):
+            alive = [other for other in now.members if _is_alive_beside(member, other, later)]
+            if cause == "session_expired" and alive:
+                text = f"{who(member)} expired, but {who(alive[0])} on the same host is alive"
+                return Finding("zombie", f"{text}: the process hangs, or was killed without closing its consumer")
+    return None
+
+
+def _is_alive_beside(expired: MemberName, other: MemberName, later: set[str]) -> bool:
+    is_other = other.member_id != expired.member_id and other.member_id not in later
+    return is_other and other.client_host == expired.client_host
+
+
+def _changes(records: Records) -> Iterator[Change]:
+    """Who came and went, oldest first. Further causes of a rebalance are in the order of their times."""
+    for record in reversed(records):
+        if record.why.by is not None:
+            yield Change(record.why.cause, record.why.by)
+        for further in record.why.also:
+            if further.member is not None:
+                yield Change(further.cause, further.member)
+
+
+Detector = Callable[[Records, GroupNow], Finding | None]
+
+DETECTORS: Sequence[Detector] = (
+    _find_conflict,
+    _find_storm,
+    _find_loop,
+    _find_zombie,
+    _find_slow_member,
+    _find_flapping,
+)
+"""The most severe first."""

@@ -1,0 +1,116 @@
+"""Each detector finds its pattern, and not what only looks like it."""
+
+from __future__ import annotations
+
+from recorder.samples import BILLING, NOON_MS, PAYMENTS, now, record
+
+from callboard.actors.recorder.detectors import find
+from callboard.actors.recorder.now import GroupNow
+from callboard.actors.recorder.record import (
+    FurtherCause,
+    LateMember,
+    MemberChanges,
+    MemberCount,
+    MemberName,
+    Moves,
+    RebalanceRecord,
+)
+
+
+def found(records: list[RebalanceRecord], at: GroupNow | None = None) -> dict[str, str]:
+    """The texts by detector. ``records``: oldest first."""
+    return {finding.detector: finding.text for finding in find(records[::-1], at or now(600))}
+
+
+def test_storm_is_more_than_six_generations_in_ten_minutes() -> None:
+    records = [record("leader_rejoined", at_s=60 * number) for number in range(1, 8)]
+    assert found(records) == {"storm": "7 rebalances in 10 minutes, 7 of them with the cause leader_rejoined"}
+    assert found(records[1:]) == {}
+    assert found(records, now(661)) == {}  # the first one is older than ten minutes
+
+
+def again(member: MemberName) -> MemberName:
+    return member._replace(member_id=f"{member.member_id}-again")
+
+
+def test_loop_is_a_member_that_joins_and_leaves_and_joins() -> None:
+    joins, leaves = record("new_member", at_s=1), record("poll_timeout", at_s=2)
+    returns = record("new_member", again(BILLING), at_s=3)
+    assert found([joins, leaves, returns]) == {
+        "loop": "billing-1 (10.0.0.7) joins, leaves and joins again: look for restarts, or a poll loop that is too slow"
+    }
+    within = record("session_expired", at_s=2, also=(FurtherCause(NOON_MS, "new_member", again(BILLING)),))
+    assert set(found([joins, within])) == {"loop"}
+
+
+def test_rolling_restart_of_members_with_the_same_name_is_no_loop() -> None:
+    first, second = BILLING, again(BILLING)
+    restarts = [
+        record("member_left", first, at_s=1),
+        record("new_member", BILLING._replace(member_id="a"), at_s=2),
+        record("member_left", second, at_s=3),
+        record("new_member", BILLING._replace(member_id="b"), at_s=4),
+    ]
+    assert found(restarts) == {}
+    elsewhere = again(BILLING)._replace(client_host="/10.0.0.9")
+    assert found([record(at_s=1), record("member_left", at_s=2), record(at_s=3, by=elsewhere)]) == {}
+
+
+def moving(at_s: int, *partitions: tuple[str, int]) -> RebalanceRecord:
+    return record("leader_rejoined", at_s=at_s, moves=Moves((), 3, len(partitions), 0, partitions))
+
+
+def test_flapping_partition_changes_its_owner_more_than_three_times() -> None:
+    records = [moving(number, ("orders", 2), ("orders", number)) for number in (10, 11, 12, 13)]
+    assert found(records) == {
+        "flapping": "partition orders-2 changed its owner 4 times in 10 minutes: "
+        "an assignor that is sticky keeps them in place"
+    }
+    assert found(records[1:]) == {}
+
+
+def late(at_s: int, last: MemberName, after_ms: int, before_ms: int = 100) -> RebalanceRecord:
+    members = MemberChanges(late=(LateMember(last, after_ms), LateMember(PAYMENTS, before_ms)))
+    return record("leader_rejoined", at_s=at_s, members=members)
+
+
+def test_slow_member_comes_last_in_three_of_five() -> None:
+    records = [
+        late(1, BILLING, 9000),
+        late(2, PAYMENTS, 150),
+        late(3, again(BILLING), 9000),
+        late(4, PAYMENTS, 150),
+        late(5, BILLING, 9000),
+    ]
+    assert found(records) == {
+        "slow_member": "billing-1 (10.0.0.7) came last in 3 of the last 5 rebalances: "
+        "its poll loop takes long, or its process has too little CPU"
+    }
+    assert found([*records, late(6, PAYMENTS, 150)]) == {}
+    assert found([late(number, BILLING, 900) for number in range(5)]) == {}  # somebody is always last
+
+
+def test_zombie_expires_while_its_host_has_a_living_member() -> None:
+    neighbour = MemberName("n", None, "neighbour", BILLING.client_host)
+    expired = record("session_expired", at_s=5)
+    assert found([expired], now(members=(neighbour,))) == {
+        "zombie": "billing-1 (10.0.0.7) expired, but neighbour (10.0.0.7) on the same host is alive: "
+        "the process hangs, or was killed without closing its consumer"
+    }
+    assert found([expired], now(members=(PAYMENTS,))) == {}
+    joined_later = record("new_member", neighbour, at_s=6, members=MemberChanges(joined=MemberCount(1, (neighbour,))))
+    assert found([expired, joined_later], now(members=(neighbour,))) == {}
+
+
+def test_instance_id_that_two_processes_have_is_fenced_twice() -> None:
+    assert found([], now(fenced=("seat", "other", "seat"))) == {
+        "instance_id_conflict": "seat was fenced 2 times in 10 minutes: two processes have the same group.instance.id"
+    }
+    assert found([], now(fenced=("seat", "other"))) == {}
+
+
+def test_texts_are_bounded_and_printable() -> None:
+    evil = MemberName("m", "\x1b" * 255, "c" * 255, "/" + "\n" * 255)
+    [finding] = find([record("session_expired", evil)], now(members=(evil._replace(member_id="n"),)))
+    assert len(finding.text) <= 200
+    assert finding.text.isprintable()
