@@ -67,14 +67,15 @@ class OpenPhase(NamedTuple):
 
 
 class RebalanceCounts:
-    """Observes the events of all groups. ``joins``: members that were added.
+    """Observes the events of all groups. ``joins``: members that were added. ``completed``: generations of the classic
+    protocol whose assignment was stored.
 
     ``started``: generations with members, and epochs, by whether they are epochs and by cause. That of a rebalance that
     began again counts with the cause of its last beginning. ``phases``: how long the phases that have ended took.
     """
 
     def __init__(self) -> None:
-        self.joins = 0
+        self.joins = self.completed = 0
         self.started: Counter[tuple[bool, Reason]] = Counter()
         self.phases = {phase: Durations() for phase in PHASES.values()}
         self._open: dict[str, OpenPhase] = {}  # by group id
@@ -98,6 +99,7 @@ class RebalanceCounts:
         earlier = self._open.pop(group_id, None)
         if earlier is not None:
             self.phases[earlier.phase].add((event.monotonic_ms - earlier.since_ms) / 1000)
+            self.completed += earlier.phase == "sync" and event.reason is Reason.ASSIGNMENT_STORED
         phase = PHASES.get(event.state)
         if phase is None or (earlier is None and phase not in FIRST_PHASES):
             return

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from threading import Thread
 from typing import NamedTuple
+from urllib.parse import parse_qsl
 
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
@@ -26,6 +27,7 @@ HEADER_BYTES_MAX = 8192  # of the request line and all headers
 ACCEPT_PAUSE_S = 1.0  # when the process has no descriptor left
 CLOSE_TIMEOUT_S = 5.0
 GROUPS_PATH = "/metrics/groups"
+JMX_STYLE = "jmx"
 TEXT = "text/plain; charset=utf-8"
 
 
@@ -41,12 +43,14 @@ class Pages(NamedTuple):
     """The functions that create the pages. All are called on the node's loop.
 
     ``not_ready`` returns the reason why the node does not serve clients, or None if it does. ``groups`` gets the query
-    of the request, and raises BadQuery; None: there is no such page.
+    of the request, and raises BadQuery; None: there is no such page. ``with_aliases``: ``metrics``, with the names of
+    the JMX exporter, too.
     """
 
     metrics: Callable[[], Awaitable[bytes]]
     not_ready: Callable[[], str | None]
     groups: Callable[[str], Awaitable[bytes]] | None = None
+    with_aliases: Callable[[], Awaitable[bytes]] | None = None
 
 
 class BadQuery(Exception):
@@ -174,7 +178,7 @@ class HealthServer:
     async def page(self, path: str) -> Page:
         """The response to a GET."""
         handlers: dict[str, Callable[[], Awaitable[Page]]] = {
-            "/metrics": self._metrics,
+            "/metrics": lambda: self._metrics(query),
             "/healthz": self._healthy,
             "/readyz": self._ready,
         }
@@ -202,8 +206,13 @@ class HealthServer:
         except TimeoutError:
             return _text(503, f"the server's loop has not answered for {timeout_s:.0f} s")
 
-    async def _metrics(self) -> Page:
-        return Page(200, CONTENT_TYPE_LATEST, await self._pages.metrics())
+    async def _metrics(self, query: str) -> Page:
+        """Other fields of the query than ``style`` mean nothing."""
+        style = dict(parse_qsl(query)).get("style")
+        make = self._pages.metrics if style is None else self._pages.with_aliases
+        if style not in (None, JMX_STYLE) or make is None:
+            return _text(400, f"style={style!r}: expected {JMX_STYLE}, or no style")
+        return Page(200, CONTENT_TYPE_LATEST, await make())
 
     async def _groups(self, query: str) -> Page:
         if self._pages.groups is None:

@@ -34,8 +34,9 @@ from ..disk.disk import Disk, file_size
 from ..log.manifest import log_files
 from ..log.partition import PARTITION_FOLDER
 from ..log.stats import SYNC_BOUNDS_S, LogStats
-from .group_page import GroupPages
+from .group_page import FamilyCollector, GroupPages
 from .health import Pages
+from .jmx_names import jmx_aliases
 from .kept_page import KeptPage
 from .lag import group_lags
 from .sample import NodeSample, NodeSource, RebalanceSample, RefusedCounts, not_ready, sample
@@ -70,23 +71,35 @@ def pages(
 ) -> Pages:
     """``clock_s``: seconds, for the age of pages. ``lag_groups``: groups whose lag is shown. ``has_groups``: whether
     there is a page of single groups."""
-    page = KeptPage(partial(metrics, source, lag_groups), clock_s)
-    return Pages(page.get, lambda: not_ready(source()), GroupPages(source, clock_s).get if has_groups else None)
+    page, with_aliases = (
+        KeptPage(partial(metrics, source, lag_groups, has_aliases=has_aliases), clock_s)
+        for has_aliases in (False, True)
+    )
+    groups = GroupPages(source, clock_s).get if has_groups else None
+    return Pages(page.get, lambda: not_ready(source()), groups, with_aliases.get)
 
 
-async def metrics(source: NodeSource, lag_groups: Sequence[str] = ()) -> bytes:
-    """The page. Counters are read on the loop; the rest is read, and the page is written, in a thread."""
+async def metrics(source: NodeSource, lag_groups: Sequence[str] = (), *, has_aliases: bool = False) -> bytes:
+    """The page. Counters are read on the loop; the rest is read, and the page is written, in a thread.
+
+    ``has_aliases``: whether it also has the names of the JMX exporter.
+    """
     node = source()
     if node is None:
-        return await asyncio.to_thread(_make_page, None, None, {})
+        return await asyncio.to_thread(_make_page, CollectorRegistry())
     lags = await group_lags(node, lag_groups)
-    return await asyncio.to_thread(_make_page, node, sample(node), lags)
+    return await asyncio.to_thread(_make_page_of, node, sample(node), lags, has_aliases)
 
 
-def _make_page(node: Node | None, figures: NodeSample | None, lags: Mapping[str, int]) -> bytes:
-    registry = CollectorRegistry()
-    if node is not None and figures is not None:
-        registry.register(NodeCollector(figures, sample_in_thread(node), lags))
+def _make_page_of(node: Node, figures: NodeSample, lags: Mapping[str, int], has_aliases: bool) -> bytes:
+    registry, thread_sample = CollectorRegistry(), sample_in_thread(node)
+    registry.register(NodeCollector(figures, thread_sample, lags))
+    if has_aliases:
+        registry.register(FamilyCollector(list(jmx_aliases(figures, thread_sample.groups))))
+    return _make_page(registry)
+
+
+def _make_page(registry: CollectorRegistry) -> bytes:
     ProcessCollector(registry=registry)  # memory, CPU, files and start of the process, under their usual names
     return generate_latest(registry)
 

@@ -18,6 +18,9 @@ NodeSource = Callable[[], "Node | None"]
 """Returns the node; None while it is being opened."""
 
 
+PARTITION_STATES = (PartitionState.ACTIVE, PartitionState.LOADING, PartitionState.FAILED)
+
+
 class RefusedCounts(NamedTuple):
     """Numbers of partitions that are not loaded yet or could not be read, and of groups with invalid records."""
 
@@ -41,9 +44,13 @@ class ConnectionSample(NamedTuple):
 
 
 class RebalanceSample(NamedTuple):
-    """``joins``: members that were added. ``by_cause``: started rebalances. ``phases``: histograms of durations."""
+    """``joins``: members that were added. ``completed``: generations whose assignment was stored. ``epochs``: those of
+    the consumer protocol that were started. ``by_cause``: started rebalances. ``phases``: histograms of durations.
+    """
 
     joins: int
+    completed: int
+    epochs: int
     by_cause: Mapping[str, int]
     phases: Mapping[str, Histogram]
 
@@ -60,7 +67,9 @@ class Histogram(NamedTuple):
 
 
 class NodeSample(NamedTuple):
-    """``not_ready``: why clients are not served, None if they are. ``active``, ``passivated``: numbers of groups."""
+    """``not_ready``: why clients are not served, None if they are. ``active``, ``passivated``: numbers of groups.
+    ``partitions``: of the log, by state.
+    """
 
     not_ready: str | None
     active: int
@@ -73,6 +82,7 @@ class NodeSample(NamedTuple):
     transactional_ids: int
     memory: MemorySample
     refused: RefusedCounts
+    partitions: Mapping[str, int]
     log: LogStats
     damages: int
     compactions: int
@@ -105,6 +115,7 @@ def sample(node: Node) -> NodeSample:
             groups.partitions.count_in(PartitionState.FAILED),
             len(groups.partitions.quarantined),
         ),
+        {state.value: groups.partitions.count_in(state) for state in PARTITION_STATES},
         node.offsets_log.stats(),
         len(node.offsets_log.damages()),
         node.compactions,
@@ -116,7 +127,8 @@ def _sample_rebalances(counts: RebalanceCounts) -> RebalanceSample:
     phases = {
         phase: Histogram(tuple(durations.counts), durations.seconds) for phase, durations in counts.phases.items()
     }
-    return RebalanceSample(counts.joins, counts.by_cause(), phases)
+    epochs = sum(count for (is_epoch, _), count in counts.started.items() if is_epoch)
+    return RebalanceSample(counts.joins, counts.completed, epochs, counts.by_cause(), phases)
 
 
 def not_ready(node: Node | None) -> str | None:

@@ -88,6 +88,46 @@ async def test_metrics_count_expired_sessions(tmp_path: Path) -> None:
 
 
 @async_test
+async def test_page_with_the_names_of_the_jmx_exporter(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness, serving(new_pages(harness)) as port:
+        await create_group(harness)
+        ordinary = await asyncio.to_thread(get, port, "/metrics?any=field")
+        response = await asyncio.to_thread(get, port, "/metrics?style=jmx")
+        refused = await asyncio.to_thread(get, port, "/metrics?style=jxm")
+    assert "kafka_" not in ordinary.text
+    aliases = {
+        sample.name + "".join(f"{{{value}}}" for value in sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(response.text)
+        for sample in family.samples
+        if sample.name.startswith("kafka_")
+    }
+    coordinator, manager = "kafka_server_group_coordinator_metrics", "kafka_coordinator_group_groupmetadatamanager"
+    assert aliases == {
+        f"{coordinator}_offset_expiration_count": 0,
+        f"{coordinator}_group_completed_rebalance_count": 1,
+        f"{coordinator}_consumer_group_rebalance_count": 0,
+        f"{coordinator}_group_count{{classic}}": 1,
+        f"{coordinator}_group_count{{consumer}}": 0,
+        **{f"{coordinator}_consumer_group_count{{{state}}}": 0 for state in CONSUMER_STATES},
+        f"{coordinator}_num_partitions{{active}}": 4,
+        f"{coordinator}_num_partitions{{loading}}": 0,
+        f"{coordinator}_num_partitions{{failed}}": 0,
+        f"{manager}_numgroups": 1,
+        f"{manager}_numgroupsempty": 0,
+        f"{manager}_numgroupspreparingrebalance": 0,
+        f"{manager}_numgroupscompletingrebalance": 0,
+        f"{manager}_numgroupsstable": 1,
+    }
+    document = (DOCS / "metrics.md").read_text()
+    assert {name.partition("{")[0] for name in aliases} <= set(re.findall(r"`(kafka_\w+)", document))
+    assert "callboard_ready 1.0" in response.text
+    assert (refused.status, refused.text) == (400, "style='jxm': expected jmx, or no style\n")
+
+
+CONSUMER_STATES = ("empty", "assigning", "reconciling", "stable")
+
+
+@async_test
 async def test_labels_do_not_depend_on_groups(tmp_path: Path) -> None:
     async with running_node(tmp_path) as harness, serving(new_pages(harness)) as port:
         client = await harness.connect()
