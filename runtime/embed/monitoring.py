@@ -34,8 +34,8 @@ class Monitoring:
         return CoordinatorStats(
             active_groups=figures.active,
             passivated_groups=figures.passivated,
-            quarantined_groups=figures.refused.quarantined_groups,
-            failed_partitions=figures.refused.failed_partitions,
+            quarantined_groups=figures.loaded.quarantined_groups,
+            failed_partitions=figures.loaded.failed_partitions,
             commits=figures.commits,
             rebalances=figures.rebalances.started,
             expired_sessions=figures.expired_sessions,

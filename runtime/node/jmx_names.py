@@ -30,12 +30,14 @@ def jmx_aliases(figures: NodeSample, groups: Mapping[tuple[str, str], int]) -> I
     yield _untyped("group_completed_rebalance_count", doc, rebalances.completed)
     doc = "Epochs of groups of the consumer protocol that were started."
     yield _untyped("consumer_group_rebalance_count", doc, rebalances.epochs)
-    by_type = {kind: sum(count for (of, _), count in groups.items() if of == kind) for kind in (CLASSIC, CONSUMER)}
+    by_type = {str(kind): sum(count for (of, _), count in groups.items() if of == kind) for kind in (CLASSIC, CONSUMER)}
     yield _gauges(f"{_COORDINATOR}group_count", "Groups by protocol.", "protocol", by_type)
     of_consumers = {name.lower(): groups.get((CONSUMER, name), 0) for name in KINDS[CONSUMER].state_names}
     doc = "Groups of the consumer protocol by state."
     yield _gauges(f"{_COORDINATOR}consumer_group_count", doc, "state", of_consumers)
-    partitions = figures.partitions
+    loaded = figures.loaded
+    partitions = {"active": loaded.active_partitions, "loading": loaded.loading_partitions}
+    partitions["failed"] = loaded.failed_partitions
     yield _gauges(f"{_COORDINATOR}num_partitions", "Partitions of the log by state.", "state", partitions)
     yield GaugeMetricFamily(_MANAGER, "Classic groups.", by_type[CLASSIC])
     for name in KINDS[CLASSIC].state_names:

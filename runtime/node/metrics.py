@@ -39,7 +39,7 @@ from .health import Pages
 from .jmx_names import jmx_aliases
 from .kept_page import KeptPage
 from .lag import group_lags
-from .sample import NodeSample, NodeSource, RebalanceSample, RefusedCounts, not_ready, sample
+from .sample import LoadCounts, NodeSample, NodeSource, RebalanceSample, not_ready, sample
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -157,7 +157,7 @@ class NodeCollector(Collector):
         yield from _of_rebalances(self._figures.rebalances)
         yield from _of_actors(stats)
         yield from _of_memory(self._figures.memory)
-        yield from _of_loading(self._figures.refused)
+        yield from _of_loading(self._figures.loaded)
         yield from _of_rounds(self._figures.log)
         yield from _of_log(self._figures, sizes)
         if self._lags:
@@ -233,8 +233,8 @@ def _of_memory(memory: MemorySample) -> Iterator[Metric]:
     yield _counter("callboard_memory_refusals", doc, memory.refusals)
 
 
-def _of_loading(refused: RefusedCounts) -> Iterator[Metric]:
-    loading, failed, quarantined = refused
+def _of_loading(loaded: LoadCounts) -> Iterator[Metric]:
+    _, loading, failed, quarantined = loaded
     yield _gauge("callboard_loading_partitions", "Partitions of the log that are not loaded yet.", loading)
     yield _gauge("callboard_failed_partitions", "Partitions of the log that could not be read.", failed)
     yield _gauge("callboard_quarantined_groups", "Groups that are refused because of an invalid record.", quarantined)

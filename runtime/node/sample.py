@@ -18,12 +18,10 @@ NodeSource = Callable[[], "Node | None"]
 """Returns the node; None while it is being opened."""
 
 
-PARTITION_STATES = (PartitionState.ACTIVE, PartitionState.LOADING, PartitionState.FAILED)
+class LoadCounts(NamedTuple):
+    """Numbers of partitions that are served, are being loaded, or failed to, and of groups with invalid records."""
 
-
-class RefusedCounts(NamedTuple):
-    """Numbers of partitions that are not loaded yet or could not be read, and of groups with invalid records."""
-
+    active_partitions: int
     loading_partitions: int
     failed_partitions: int
     quarantined_groups: int
@@ -67,9 +65,7 @@ class Histogram(NamedTuple):
 
 
 class NodeSample(NamedTuple):
-    """``not_ready``: why clients are not served, None if they are. ``active``, ``passivated``: numbers of groups.
-    ``partitions``: of the log, by state.
-    """
+    """``not_ready``: why clients are not served, None if they are. ``active``, ``passivated``: numbers of groups."""
 
     not_ready: str | None
     active: int
@@ -81,8 +77,7 @@ class NodeSample(NamedTuple):
     connections: ConnectionSample
     transactional_ids: int
     memory: MemorySample
-    refused: RefusedCounts
-    partitions: Mapping[str, int]
+    loaded: LoadCounts
     log: LogStats
     damages: int
     compactions: int
@@ -110,12 +105,12 @@ def sample(node: Node) -> NodeSample:
         ),
         len(node.actors.transaction_table),
         groups.memory_limit.sample(),
-        RefusedCounts(
+        LoadCounts(
+            groups.partitions.count_in(PartitionState.ACTIVE),
             groups.partitions.count_in(PartitionState.LOADING),
             groups.partitions.count_in(PartitionState.FAILED),
             len(groups.partitions.quarantined),
         ),
-        {state.value: groups.partitions.count_in(state) for state in PARTITION_STATES},
         node.offsets_log.stats(),
         len(node.offsets_log.damages()),
         node.compactions,
