@@ -15,6 +15,7 @@ from callboard.runtime.common.printing import print_error
 
 BENCHES = {
     "server": "heartbeats and durable commits per second over TCP, compared with a minimal server",
+    "profile": "where the time of a heartbeat or a commit goes: a table and a flame graph",
     "overload": "twice the requests that the server can handle: sessions, commits and latencies",
     "kafka": "heartbeats and commits compared with a Kafka on the same machine: rates, latencies and CPU time",
     "workers": "CPU time of a request to serve --workers, compared with one process",
