@@ -180,16 +180,17 @@ def as_json(record: RebalanceRecord) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for name, value in record._asdict().items():
         if name in FLAT:
-            fields |= _plain(value)
+            fields |= plain_json(value)
         else:
-            fields[name] = dict(value) if name in BY_NAME else _plain(value)
+            fields[name] = dict(value) if name in BY_NAME else plain_json(value)
     return fields
 
 
-def _plain(value: Any) -> Any:
+def plain_json(value: Any) -> Any:
+    """Named tuples become objects, other tuples lists."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return {name: dict(item) if name in BY_NAME else _plain(item) for name, item in value._asdict().items()}
-    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+        return {name: dict(item) if name in BY_NAME else plain_json(item) for name, item in value._asdict().items()}
+    return [plain_json(item) for item in value] if isinstance(value, tuple) else value
 
 
 def from_json(fields: Mapping[str, Any]) -> RebalanceRecord:

@@ -10,6 +10,8 @@ from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.group.kind import ABSENT_NAME
 from ...actors.group.subscription import subscribed_topics
 from ...actors.messages import Described, DescribeGroup, Fetched, GroupRequest, OffsetFetch
+from ...actors.recorder.now import GroupNow
+from ...actors.recorder.record import RebalanceRecord
 from .results import ListedGroup, TopicDescription
 
 
@@ -20,6 +22,13 @@ class NamedTopics(NamedTuple):
     names: Mapping[bytes, str]
 
 
+class Recorded(NamedTuple):
+    """The records of a group, the newest first, and its state; None if there is no such group."""
+
+    records: tuple[RebalanceRecord, ...]
+    now: GroupNow | None
+
+
 class AdminRequests(Protocol):
     """Each method waits until what it asks is loaded, and raises CoordinatorError if it is refused."""
 
@@ -28,6 +37,9 @@ class AdminRequests(Protocol):
 
     async def describe_consumer_group(self, group: str) -> NamedTopics:
         """A group of the consumer protocol; GROUP_ID_NOT_FOUND in the answer if it is none."""
+
+    async def rebalances(self, group: str) -> Recorded:
+        """What the flight recorder has about a group."""
 
     async def list_groups(
         self, states: frozenset[str] = frozenset(), types: frozenset[str] = frozenset()

@@ -13,6 +13,7 @@ from ..cluster.store import StoreRefused
 from ..common.errors import StartError
 from ..common.logs import get_logger
 from ..member.local import LocalConnector
+from .admin_requests import Recorded
 from .cluster_members import ClusterConnector
 from .cluster_requests import ClusterRequests
 from .group_owners import GroupOwners, RegisterSource
@@ -38,7 +39,7 @@ class ClusterPart:
         self._owners = GroupOwners(security=load_security())
         self._news = asyncio.Event()
         self.connector = ClusterConnector(self._owners, local)
-        self.requests = ClusterRequests(self._owners, self._set_settings)
+        self.requests = ClusterRequests(self._owners, self._set_settings, self._own_rebalances)
 
     def attach(self, source: RegisterSource) -> None:
         """Use this register from now on."""
@@ -82,6 +83,12 @@ class ClusterPart:
         node = self._local.node
         assert node is not None, "set while the coordinator runs"
         await NodeRequests(node).set(settings)
+
+    async def _own_rebalances(self, group: str) -> Recorded:
+        """Asked for a group that the node of this process owns."""
+        node = None if self._local is None else self._local.node
+        assert node is not None, "it owns the group"
+        return await NodeRequests(node).rebalances(group)
 
 
 class Observer:

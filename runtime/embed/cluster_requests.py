@@ -21,7 +21,7 @@ from ..client.reaching import ask_metadata, connect_to_any
 from ..member.messages import TRANSLATIONS, error_of
 from ..member.tcp import create_topics, delete_topic, grow_topics
 from ..settings.address import Address
-from .admin_requests import NamedTopics, no_such_topic, uses_topic
+from .admin_requests import NamedTopics, Recorded, no_such_topic, uses_topic
 from .consumer_groups import DESCRIBE, describe_values, read_response
 from .group_owners import GroupOwners
 from .results import ListedGroup, PartitionRange, TopicDescription
@@ -35,14 +35,16 @@ EARLIEST, LATEST = -2, -1  # timestamps of ListOffsets
 NO_TOPIC_ID = UUID(int=0)
 
 T = TypeVar("T")
+OwnRebalances = Callable[[str], Awaitable[Recorded]]
 SetSettings = Callable[[Mapping[str, float | bool | str | None]], Awaitable[None]]
 
 
 class ClusterRequests:
-    """``AdminRequests``. ``set_settings``: changes those of this process's node."""
+    """``AdminRequests``. ``set_settings``: changes those of this process's node. ``own_rebalances``: asks that node."""
 
-    def __init__(self, owners: GroupOwners, set_settings: SetSettings) -> None:
+    def __init__(self, owners: GroupOwners, set_settings: SetSettings, own_rebalances: OwnRebalances) -> None:
         self._set_settings = set_settings
+        self._own_rebalances = own_rebalances
         self._owners = owners
         self._connections: dict[Address, Connection] = {}
 
@@ -74,6 +76,14 @@ class ClusterRequests:
         if error in RETRIABLE_ERRORS:
             raise _refused(error, f"group {group!r}")
         return read_response(response, error)
+
+    async def rebalances(self, group: str) -> Recorded:
+        """Kafka's protocol cannot ask another node for its records."""
+        source, owner = self._owners.source, self._owners.owner(group)
+        if source is not None and owner.session == source.own_session:
+            return await self._own_rebalances(group)
+        text = f"group {group!r} is on the node {owner.address}: ask it there, since nodes do not exchange records"
+        raise CoordinatorError(ErrorCode.NOT_COORDINATOR, text)
 
     async def list_groups(
         self, states: frozenset[str] = frozenset(), types: frozenset[str] = frozenset()

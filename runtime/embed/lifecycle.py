@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, Self, Unpack
 
 from ..settings.table import Settings
 from .admin import Admin
+from .explaining import Explaining
 from .monitoring import Monitoring
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ EndMode = Literal["stopped", "killed", "power lost"]
 """How the old process ends in a restart."""
 
 
-class AsyncCoordinator(Admin, Monitoring, ABC):
+class AsyncCoordinator(Admin, Explaining, Monitoring, ABC):
     """The interface of ``Coordinator``. ``ThreadCoordinator`` runs any of these on a thread of its own."""
 
     @abstractmethod

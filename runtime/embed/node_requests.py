@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any
 from ...actors.consumer_group.messages import DescribeConsumerGroup
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.group.offsets import GroupData
-from ...actors.messages import GroupRequest
+from ...actors.messages import Explained, ExplainGroup, GroupRequest
 from ..common.errors import StartError
 from ..disk.group_commit import outcome_of
 from ..kafka.audit.audited_topics import creation, deletion
 from ..kafka.services import Origin
+from ..node.recording import finish_records
 from ..security.audit import alteration
 from ..settings.dynamic import InvalidSetting
 from ..topics.store import NewTopic
-from .admin_requests import NamedTopics, no_such_topic, uses_topic
+from .admin_requests import NamedTopics, Recorded, no_such_topic, uses_topic
 from .audited_requests import ask_recorded, check_audit, record_change
 from .consumer_groups import named
 from .results import ListedGroup, PartitionRange, TopicDescription
@@ -60,6 +61,14 @@ class NodeRequests:
 
     async def describe_consumer_group(self, group: str) -> NamedTopics:
         return named(await self.ask(DescribeConsumerGroup(group)), self._node.topics)
+
+    async def rebalances(self, group: str) -> Recorded:
+        explained: Explained = await self.ask(ExplainGroup(group))
+        if explained.error:
+            raise CoordinatorError(explained.error, f"group {group!r}: {explained.error.name}")
+        recorder = self._node.groups.event_log.recorder
+        await finish_records(recorder)
+        return Recorded(recorder.records(group), explained.now)
 
     async def list_groups(
         self, states: frozenset[str] = frozenset(), types: frozenset[str] = frozenset()

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 from uuid import UUID
+
+from ...actors.recorder.detectors import Finding
+from ...actors.recorder.explanation import explanation_json
+from ...actors.recorder.now import GroupNow
+from ...actors.recorder.record import RebalanceRecord as RebalanceRecord
 
 TopicPartition = tuple[str, int]
 """A topic and a partition."""
@@ -47,6 +52,26 @@ class GroupDescription:
     type: str = "classic"
     epoch: int | None = None
     assignment_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupExplanation:
+    """Why a group is as it is. docs/operate.md describes the fields of a ``RebalanceRecord``.
+
+    ``sentence``: at most 200 characters. ``now``: its state, what it waits for, which members are missing, since when
+    and until when; None if the group does not exist any more. ``rebalances``: the last ones, the newest first.
+    ``findings``: patterns such as a storm of rebalances, each with the name of its detector and a text.
+    """
+
+    group_id: str
+    sentence: str
+    now: GroupNow | None
+    rebalances: tuple[RebalanceRecord, ...]
+    findings: tuple[Finding, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Objects, lists, texts and numbers."""
+        return {"group": self.group_id, **explanation_json(self)}
 
 
 @dataclass(frozen=True, slots=True)

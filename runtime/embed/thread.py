@@ -9,6 +9,7 @@ from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
+from ...actors.recorder.flight_recorder import RECORDS_KEPT
 from ..engine.waiting import LoopClosed, run_on_loop
 from ..settings.table import Settings
 from .lifecycle import AsyncCoordinator, EndMode
@@ -16,8 +17,10 @@ from .results import (
     CommittedOffset,
     CoordinatorStats,
     GroupDescription,
+    GroupExplanation,
     GroupPage,
     Health,
+    RebalanceRecord,
     Targets,
     TopicDescription,
     TopicPartition,
@@ -155,6 +158,14 @@ class ThreadCoordinator:
     def describe(self, group: str) -> GroupDescription:
         """See ``Coordinator.describe``."""
         return self.run(self._coordinator.describe(group))
+
+    def explain(self, group: str, *, limit: int = 10) -> GroupExplanation:
+        """See ``Coordinator.explain``."""
+        return self.run(self._coordinator.explain(group, limit=limit))
+
+    def rebalances(self, group: str, *, limit: int = RECORDS_KEPT) -> tuple[RebalanceRecord, ...]:
+        """See ``Coordinator.rebalances``."""
+        return self.run(self._coordinator.rebalances(group, limit=limit))
 
     def groups(
         self,

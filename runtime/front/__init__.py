@@ -25,11 +25,13 @@ if TYPE_CHECKING:
     from callboard.runtime.embed.results import CommittedOffset as CommittedOffset
     from callboard.runtime.embed.results import CoordinatorStats as CoordinatorStats
     from callboard.runtime.embed.results import GroupDescription as GroupDescription
+    from callboard.runtime.embed.results import GroupExplanation as GroupExplanation
     from callboard.runtime.embed.results import GroupMember as GroupMember
     from callboard.runtime.embed.results import GroupPage as GroupPage
     from callboard.runtime.embed.results import Health as Health
     from callboard.runtime.embed.results import ListedGroup as ListedGroup
     from callboard.runtime.embed.results import PartitionRange as PartitionRange
+    from callboard.runtime.embed.results import RebalanceRecord as RebalanceRecord
     from callboard.runtime.embed.results import TopicDescription as TopicDescription
     from callboard.runtime.embed.thread import ThreadCoordinator as ThreadCoordinator
     from callboard.runtime.member.blocking import BlockingAssignment as BlockingAssignment
@@ -68,6 +70,7 @@ _HOMES = {
     "Fenced": "callboard.runtime.member.errors",
     "FunctionAssignor": "callboard.actors.assignors.custom",
     "GroupDescription": "callboard.runtime.embed.results",
+    "GroupExplanation": "callboard.runtime.embed.results",
     "GroupMember": "callboard.runtime.embed.results",
     "GroupPage": "callboard.runtime.embed.results",
     "HasLeft": "callboard.runtime.member.errors",
@@ -80,6 +83,7 @@ _HOMES = {
     "MemberState": "callboard.actors.assignors.base",
     "MemberSubscription": "callboard.actors.assignors.base",
     "PartitionRange": "callboard.runtime.embed.results",
+    "RebalanceRecord": "callboard.runtime.embed.results",
     "Shard": "callboard.runtime.member.shards",
     "ShardLost": "callboard.runtime.member.errors",
     "StartError": "callboard.runtime.common.errors",

@@ -51,6 +51,7 @@ from .listening import NO_SOCKETS, Sockets, advertised_addresses
 from .loading import LogLoading
 from .local_requests import LocalRequests
 from .memory import count_memory
+from .recording import prepare_recorder
 from .sasl import SaslListeners
 from .services import NodeServices, ServiceAdmins
 from .topic_cleaning import clean_topics
@@ -166,6 +167,7 @@ class Node:
             groups.event_log.observers.append(RebalanceTracer())
             if environment.group_observer is not None:
                 groups.event_log.observers.append(environment.group_observer)
+            prepare_recorder(groups.event_log.recorder, data.topics, loop, in_background=environment.allows_workers)
             budget = TimeBudget(loop.call_soon, environment.work_clocks.budget_ns)
             turns = ConnectionTurns(loop.call_soon, environment.clock.monotonic_ms, budget)
             actors = start_actors(system, groups, data, environment, environment.when_read or turns.when_read)

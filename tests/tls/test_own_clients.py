@@ -118,7 +118,7 @@ async def test_embedded_coordinators_of_a_cluster_reach_its_nodes_by_tls(files: 
     async with running_node(files.folder / "data", options) as harness:
         security = load_security(client_values(files, "web"), {})
         owners = GroupOwners(OneNode(harness.port), security)
-        requests = ClusterRequests(owners, AsyncMock())
+        requests = ClusterRequests(owners, AsyncMock(), AsyncMock())
         assert [topic.name for topic in await requests.topics() if not topic.is_internal] == ["t", "u"]
         requests.close()
         connector = ClusterConnector(owners, None)
