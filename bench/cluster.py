@@ -36,7 +36,7 @@ from callboard.bench.harness import (
 )
 from callboard.bench.load_connections import LoadResult
 from callboard.bench.load_generator import COMMITS, LoadProcess, group_names
-from callboard.bench.server import callboard_server
+from callboard.bench.serving import callboard_server
 from callboard.bench.wire import Client
 from callboard.runtime.cluster.engines import open_store, without_password
 from callboard.runtime.cluster.patient_store import PatientStore

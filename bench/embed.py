@@ -39,7 +39,7 @@ from callboard.bench.harness import (
     summarise,
     write_json,
 )
-from callboard.bench.server import callboard_server
+from callboard.bench.serving import callboard_server
 from callboard.runtime.cli.serve import GC_THRESHOLDS
 from callboard.runtime.embed.coordinator import Coordinator
 from callboard.runtime.member.connect import connect

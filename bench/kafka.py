@@ -39,7 +39,7 @@ from callboard.bench.kafka_results import (
 )
 from callboard.bench.load_connections import LoadResult
 from callboard.bench.load_generator import COMMITS, HEARTBEATS, LoadProcess, group_names
-from callboard.bench.server import callboard_server
+from callboard.bench.serving import callboard_server
 from callboard.bench.wire import Client
 from callboard.bench.workers import load_of, serving, settled_split
 

@@ -33,7 +33,7 @@ from callboard.bench.harness import (
     write_json,
 )
 from callboard.bench.members_bystander import Bystander, BystanderWaits, Span, longest_s
-from callboard.bench.server import callboard_server
+from callboard.bench.serving import callboard_server
 from callboard.bench.wire import Client, api
 
 PURPOSE = "Measure the time of many members to join, sync and rebalance, and the response times for another group."

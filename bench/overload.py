@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from callboard.bench.harness import BenchError, add_output, machine, peak_resident_bytes, print_table, write_json
 from callboard.bench.overload_load import PHASES, LoadPhase, OverloadLoadResult, OverloadProcess
-from callboard.bench.server import callboard_server
+from callboard.bench.serving import callboard_server
 from callboard.bench.wire import Client, api
 
 PURPOSE = "Measure the server with twice the requests that it can handle."

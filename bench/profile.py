@@ -20,7 +20,7 @@ from callboard.bench.flame_graph import Samples, flame_graph, package, parse_sam
 from callboard.bench.harness import BenchError, add_output, machine, print_table, write_json
 from callboard.bench.load_connections import LoadResult
 from callboard.bench.load_generator import COMMITS, HEARTBEATS, LoadProcess, group_names
-from callboard.bench.server import callboard_server
+from callboard.bench.serving import callboard_server
 
 PURPOSE = "Show where the time of a heartbeat or a commit goes: a table, and a flame graph. Needs py-spy."
 SCHEMA = 1

@@ -24,7 +24,7 @@ from callboard.actors.assignors.sticky import Sticky
 from callboard.bench.group_setup import await_group, create_named_topic, find_coordinator
 from callboard.bench.harness import BenchError, median_or_none, print_table, process_cpu_s
 from callboard.bench.rebalance_members import ClassicMember, ConsumerProtocolMember, Group, Member, Owners
-from callboard.bench.server import callboard_server
+from callboard.bench.serving import callboard_server
 from callboard.bench.wire import Client
 
 INTERVAL_S = 1.0

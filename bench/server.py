@@ -4,7 +4,8 @@ Measures heartbeats, of the classic and of the consumer protocol, and durable co
 request in flight on each connection and pipelined. The bare server (``bare_server.py``) decodes each request with the
 same parser and event loop, and responds with prepared bytes; so the ratio to it is the cost of the coordinator,
 independent of the machine. Rounds of both servers are interleaved, and the ratio is computed in each round. With
-``--tls`` both are measured with TLS, too, the bare server with that of the event loop.
+``--tls`` both are measured with TLS, too, the bare server with that of the event loop. ``--tail`` measures what holds
+the event loop instead (``tail.py``).
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +34,8 @@ from callboard.bench.harness import (
 )
 from callboard.bench.load_connections import LoadResult
 from callboard.bench.load_generator import COMMITS, CONSUMER_HEARTBEATS, HEARTBEATS, LoadProcess, group_names
+from callboard.bench.serving import callboard_server
+from callboard.bench.tail import LISTED, run_tail, show_tail, tail_json
 from callboard.bench.tls_files import make_tls_files
 from callboard.bench.wire import Client
 
@@ -121,14 +124,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print the table, write the JSON; returns 1 if a response was wrong or a server did not run."""
     options = _options(argv)
     try:
-        result = run(options)
+        result = _tail(options) if options.tail else _costs(options)
     except BenchError as error:
         print(f"server: {error}", file=sys.stderr)
         return 1
-    _show(options, result)
     if options.output is not None:
-        write_json(options.output, _to_json(options, result))
+        write_json(options.output, result)
     return 0
+
+
+def _costs(options: argparse.Namespace) -> dict[str, Any]:
+    result = run(options)
+    _show(options, result)
+    return _to_json(options, result)
+
+
+def _tail(options: argparse.Namespace) -> dict[str, Any]:
+    runs = run_tail(REQUESTS, (1, PIPELINED), options.connections, group_names(options.groups), options.seconds)
+    show_tail(runs, options.connections, options.seconds)
+    return tail_json(runs, options.connections, options.seconds)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -146,6 +160,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--tls", action="store_true", help="measure both servers with TLS, too: the bare one with the event loop's"
     )
+    parser.add_argument(
+        "--tail", action="store_true", help=f"instead, name the {LISTED} callbacks that held the loop longest"
+    )
     parser.add_argument("--quick", action="store_true", help="one round of 0.5 s, as a smoke test")
     return parser
 
@@ -162,6 +179,8 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
             parser.error(f"--{name} {getattr(options, name)}: expected more than 0")
     if options.tls and options.bootstrap_server is not None:
         parser.error("--tls: expected no --bootstrap-server, because the servers need the certificates that it makes")
+    if options.tail and (options.tls or options.bootstrap_server is not None):
+        parser.error("--tail: expected no --tls and no --bootstrap-server, because it starts a server of its own")
     if options.groups > options.connections:
         parser.error(f"--groups {options.groups}: expected at most one for each of {options.connections} connections")
     return options
@@ -213,25 +232,6 @@ def _servers_with_tls(stack: ExitStack, options: argparse.Namespace) -> tuple[Me
         _measured_server(stack, options, name + WITH_TLS, each.address, each.pid, files.truststore)
         for name, each in ((BARE, bare), (CALLBOARD, server))
     )
-
-
-@contextmanager
-def callboard_server(
-    parent: Path | None = None, settings: Sequence[str] = (), keystore: Path | None = None
-) -> Iterator[Server]:
-    """``callboard serve`` as a subprocess on an empty folder in ``parent``, by default the current folder.
-
-    ``keystore``: for TLS. The system's folder for temporary files is not used, since it may be in memory, where a sync
-    costs nothing.
-    """
-    with tempfile.TemporaryDirectory(prefix="bench-server-", dir=parent or Path.cwd()) as folder:
-        protocol = "PLAINTEXT" if keystore is None else "SSL"
-        tls = () if keystore is None else (f"ssl_keystore_location={keystore}",)
-        arguments = ["serve", "--listen", f"{protocol}://127.0.0.1:0", "--data", folder, "--sync", "always"]
-        for setting in ("group_initial_rebalance_delay_ms=0", *tls, *settings):
-            arguments += ["--set", setting]
-        with Server(["-m", "callboard", *arguments], "callboard serve") as server:
-            yield server
 
 
 def _measured_server(

@@ -24,7 +24,7 @@ from callboard.bench.hostile_requests import ALL_REQUESTS, REQUESTS, HostileRequ
 from callboard.bench.load_connections import FrameSequence, LoadConnection
 from callboard.bench.load_generator import heartbeat_connection
 from callboard.bench.open_loop import OpenLoopConnection, OpenLoopProcess, OpenLoopResult, run_open_loop
-from callboard.bench.server import callboard_server
+from callboard.bench.serving import callboard_server
 from callboard.bench.wire import Client, api
 from callboard.runtime.kafka.codec.frames import SIZE, message_type
 from callboard.runtime.kafka.codec.kio import kio

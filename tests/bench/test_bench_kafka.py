@@ -43,7 +43,7 @@ from callboard.bench.kafka_results import (
 )
 from callboard.bench.load_connections import LoadResult
 from callboard.bench.load_generator import COMMITS, HEARTBEATS
-from callboard.bench.server import callboard_server
+from callboard.bench.serving import callboard_server
 from callboard.bench.wire import Client
 
 DEADLINE_S = 30.0

@@ -15,7 +15,7 @@ from callboard.bench.harness import BenchError
 from callboard.bench.members import GROUP, MemberGroup
 from callboard.bench.members_bystander import Bystander, Span, Wait, longest_s
 from callboard.bench.rebalance_members import ConsumerProtocolMember, Group, Owners
-from callboard.bench.server import callboard_server
+from callboard.bench.serving import callboard_server
 from callboard.bench.wire import Client
 
 

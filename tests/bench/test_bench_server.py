@@ -22,6 +22,7 @@ from callboard.bench.group_setup import Member, commit, commit_fields, committed
 from callboard.bench.harness import BenchError, ChildProcess, Server, parse_address, summarise
 from callboard.bench.load_connections import FRAMES, FrameSequence, LoadResult
 from callboard.bench.load_generator import COMMITS, Load, LoadProcess, commit_requests, group_names
+from callboard.bench.serving import callboard_server
 from callboard.bench.wire import Client, api
 
 SHORT_S = 0.2
@@ -38,7 +39,7 @@ def bare() -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def callboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with bench.callboard_server(tmp_path_factory.mktemp("server")) as server:
+    with callboard_server(tmp_path_factory.mktemp("server")) as server:
         yield server
 
 
