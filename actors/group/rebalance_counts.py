@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ..durations import Durations
 from .events import GroupEvent, Kind, Reason
 
 PHASE_BOUNDS_S = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
@@ -44,20 +44,6 @@ CAUSES = (
 """The causes that are counted from the start with 0, so that a rate sees the first one."""
 
 
-class Durations:
-    """A histogram. ``counts``: one number for each bound and one for longer durations, not cumulative."""
-
-    __slots__ = ("counts", "seconds")
-
-    def __init__(self, bounds: Sequence[float] = PHASE_BOUNDS_S) -> None:
-        self.seconds = 0.0
-        self.counts = [0] * (len(bounds) + 1)
-
-    def add(self, seconds: float, bounds: Sequence[float] = PHASE_BOUNDS_S) -> None:
-        self.seconds += seconds
-        self.counts[bisect_left(bounds, seconds)] += 1
-
-
 class OpenPhase(NamedTuple):
     """The phase of a rebalance that has not ended. ``since_ms``: the monotonic time when it began."""
 
@@ -77,7 +63,7 @@ class RebalanceCounts:
     def __init__(self) -> None:
         self.joins = self.completed = 0
         self.started: Counter[tuple[bool, Reason]] = Counter()
-        self.phases = {phase: Durations() for phase in PHASES.values()}
+        self.phases = {phase: Durations(PHASE_BOUNDS_S) for phase in PHASES.values()}
         self._open: dict[str, OpenPhase] = {}  # by group id
 
     def by_cause(self) -> dict[str, int]:

@@ -194,8 +194,8 @@ def serving_health(
     from ..node.health import HealthServer
     from ..node.metrics import pages  # imports prometheus_client, which is not needed without --metrics
 
-    groups = options.metric_groups
-    served = pages(lambda: serving.node, lag_groups=groups.lag, has_groups=groups.have_page)
+    shown = options.metric_options
+    served = pages(lambda: serving.node, lag_groups=shown.lag_groups, has_groups=shown.has_groups)
     server = HealthServer(watch_socket, served, loop)
     server.start()
     try:

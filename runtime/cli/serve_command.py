@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..settings.load import load
+from ..settings.metric_options import MetricOptions
 from .main import SERVICE_CONTEXT, make_app
 from .serve_options import (
     AdvertisedOption,
@@ -27,6 +28,7 @@ from .serve_options import (
     MetricsOption,
     NodeNameOption,
     ProtocolMapOption,
+    RequestMetricsOption,
     SetOption,
     SyncOption,
     TopicOption,
@@ -52,6 +54,7 @@ def serve(
     metrics: MetricsOption = None,
     metrics_lag: MetricsLagOption = None,
     group_metrics: GroupMetricsOption = False,
+    request_metrics: RequestMetricsOption = False,
     file_mode: FileModeOption = None,
     config_file: ConfigOption = None,
     dynamic_settings: DynamicSettingsOption = None,
@@ -82,8 +85,7 @@ def serve(
         file_mode=file_mode,
         log_level=log_level,
         log_format=log_format,
-        metrics_lag=metrics_lag or (),
-        group_metrics=group_metrics,
+        shown=MetricOptions(tuple(metrics_lag or ()), group_metrics, request_metrics),
         cluster=cluster,
         node_name=node_name,
         workers=workers,

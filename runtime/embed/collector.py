@@ -12,7 +12,7 @@ from ..engine.waiting import LoopClosed, run_on_loop
 from ..node.lag import group_lags
 from ..node.metrics import NodeCollector, ready_metric, sample_in_thread
 from ..node.sample import NodeSample, sample
-from ..settings.lag_groups import check_lag_groups
+from ..settings.metric_options import check_lag_groups
 
 if TYPE_CHECKING:
     from prometheus_client import Metric

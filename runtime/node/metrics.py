@@ -31,6 +31,8 @@ from ...actors.memory import MemorySample
 from ...actors.records import GroupType
 from ..common.errors import StartError
 from ..disk.disk import Disk, file_size
+from ..kafka.connections.request_names import api_title
+from ..kafka.request_counts import BOUNDS_S as REQUEST_BOUNDS_S
 from ..log.manifest import log_files
 from ..log.partition import PARTITION_FOLDER
 from ..log.stats import SYNC_BOUNDS_S, LogStats
@@ -39,7 +41,7 @@ from .health import Pages
 from .jmx_names import jmx_aliases
 from .kept_page import KeptPage
 from .lag import group_lags
-from .sample import LoadCounts, NodeSample, NodeSource, RebalanceSample, not_ready, sample
+from .sample import LoadCounts, NodeSample, NodeSource, RebalanceSample, RequestSample, not_ready, sample
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -155,6 +157,7 @@ class NodeCollector(Collector):
         yield ready_metric(is_ready=self._figures.not_ready is None)
         yield from _of_groups(self._figures, groups)
         yield from _of_rebalances(self._figures.rebalances)
+        yield from _of_requests(self._figures.connections.requests)
         yield from _of_actors(stats)
         yield from _of_memory(self._figures.memory)
         yield from _of_loading(self._figures.loaded)
@@ -204,6 +207,20 @@ def _of_rebalances(sample: RebalanceSample) -> Iterator[Metric]:
     for phase, (counts, seconds) in sample.phases.items():
         family.add_metric((phase,), _buckets(PHASE_BOUNDS_S, counts), seconds)
     yield family
+
+
+def _of_requests(requests: Mapping[str, RequestSample] | None) -> Iterator[Metric]:
+    if requests is None:
+        return
+    counts = CounterMetricFamily("callboard_requests", "Requests by API and error.", labels=("api", "error"))
+    doc = "Durations of requests until an actor has replied, or they have been handled."
+    durations = HistogramMetricFamily("callboard_request_seconds", doc, labels=("api",))
+    for name, (errors, histogram) in requests.items():
+        api = api_title(name)
+        _labelled(counts, (((api, error), number) for error, number in errors.items()))
+        durations.add_metric((api,), _buckets(REQUEST_BOUNDS_S, histogram.counts), histogram.seconds)
+    yield counts
+    yield durations
 
 
 def _of_actors(stats: Stats) -> Iterator[Metric]:

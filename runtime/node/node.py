@@ -30,6 +30,7 @@ from ..kafka.connections.over_limit import OverLimitReports
 from ..kafka.connections.time_budget import TimeBudget
 from ..kafka.quotas.client_quotas import ClientQuotas
 from ..kafka.quotas.request_meter import RequestMeter
+from ..kafka.request_counts import RequestCounts
 from ..kafka.response_queue import ResponseQueue
 from ..kafka.slices import Slices
 from ..security.document import QUOTAS
@@ -379,9 +380,10 @@ def _quotas(data: NodeData, environment: Environment) -> ClientQuotas:
 
 def _routes(options: Options, data: NodeData, environment: Environment) -> Routes:
     cluster, audit = environment.cluster, open_audit(options, data, environment)
+    counts = RequestCounts(environment.work_clocks.slice_ns) if options.metric_options.has_requests else None
     authorizer = environment.authorizer or make_authorizer(data.configs.settings, data.security)
     if cluster is None:
-        return Routes(authorizer, audit=audit, quotas=_quotas(data, environment))
+        return Routes(authorizer, audit=audit, quotas=_quotas(data, environment), counts=counts)
     return Routes(
         authorizer,
         (*APIS, *NODE_APIS),
@@ -389,6 +391,7 @@ def _routes(options: Options, data: NodeData, environment: Environment) -> Route
         cluster.peer_gate,
         audit,
         _quotas(data, environment),
+        counts,
     )
 
 

@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...actors.coordinator.partition_states import PartitionState
+from ...actors.durations import Durations
 from ...actors.group.rebalance_counts import RebalanceCounts
 from ...actors.memory import MemorySample
+from ..kafka.request_counts import RequestCounts
 from ..log.stats import LogStats
 
 if TYPE_CHECKING:
@@ -27,10 +29,18 @@ class LoadCounts(NamedTuple):
     quarantined_groups: int
 
 
+class RequestSample(NamedTuple):
+    """``errors``: requests by error. ``durations``: of those that have one."""
+
+    errors: Mapping[str, int]
+    durations: Histogram
+
+
 class ConnectionSample(NamedTuple):
     """``over_limit``: refusals by limit. ``throttled``: waits by quota. ``logins``: by mechanism and result.
 
-    ``certificate_seconds_left``: by listener, for those with TLS. ``denials``: by operation.
+    ``certificate_seconds_left``: by listener, for those with TLS. ``denials``: by operation. ``requests``: by API; None
+    if they are not counted.
     """
 
     open: int
@@ -39,6 +49,7 @@ class ConnectionSample(NamedTuple):
     certificate_seconds_left: Mapping[str, float]
     logins: Mapping[tuple[str, str], int]
     denials: Mapping[str, int]
+    requests: Mapping[str, RequestSample] | None
 
 
 class RebalanceSample(NamedTuple):
@@ -102,6 +113,7 @@ def sample(node: Node) -> NodeSample:
             node.listeners.certificate_seconds_left(),
             dict(node.services.sasl.logins.counts),
             dict(node.services.denials),
+            _sample_requests(node.services.routes.counts),
         ),
         len(node.actors.transaction_table),
         groups.memory_limit.sample(),
@@ -118,10 +130,18 @@ def sample(node: Node) -> NodeSample:
     )
 
 
+def _histogram(durations: Durations) -> Histogram:
+    return Histogram(tuple(durations.counts), durations.seconds)
+
+
+def _sample_requests(counts: RequestCounts | None) -> dict[str, RequestSample] | None:
+    if counts is None:
+        return None
+    return {name: RequestSample(dict(api.errors), _histogram(api.durations)) for name, api in counts.apis.items()}
+
+
 def _sample_rebalances(counts: RebalanceCounts) -> RebalanceSample:
-    phases = {
-        phase: Histogram(tuple(durations.counts), durations.seconds) for phase, durations in counts.phases.items()
-    }
+    phases = {phase: _histogram(durations) for phase, durations in counts.phases.items()}
     epochs = sum(count for (is_epoch, _), count in counts.started.items() if is_epoch)
     return RebalanceSample(counts.joins, counts.completed, epochs, counts.by_cause(), phases)
 

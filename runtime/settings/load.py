@@ -17,9 +17,9 @@ from ..disk.disk import FILE_MODE
 from .address import DEFAULT_LISTEN, parse_address
 from .cluster import parse_cluster
 from .file_mode import parse_file_mode
-from .lag_groups import MetricGroups, check_lag_groups
 from .listener_settings import find_listener_setting, split_settings
 from .listeners import Listener, check_exposed, parse_inter_broker_listener, parse_listeners, with_settings
+from .metric_options import MetricOptions, check_lag_groups
 from .table import (
     BY_NAME,
     DEFAULT_DATA,
@@ -76,6 +76,7 @@ KEYS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "metrics": TEXT,
     "metrics_lag": TEXTS,
     "group_metrics": BOOLEAN,
+    "request_metrics": BOOLEAN,
     "dynamic_settings": TEXT,
     "unsafe_settings": BOOLEAN,
     "ignore_saved_settings": BOOLEAN,
@@ -147,8 +148,7 @@ def load(
     file_mode: str | None = None,
     log_level: str | None = None,
     log_format: str | None = None,
-    metrics_lag: Sequence[str] = (),
-    group_metrics: bool = False,
+    shown: MetricOptions | None = None,
     cluster: str | None = None,
     node_name: str | None = None,
     workers: int | None = None,
@@ -157,9 +157,9 @@ def load(
     inter_broker_listener_name: str | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> tuple[Settings, Options]:
-    """The settings and options of ``serve``, checked. Options of the command line override those of the file, topics
-    and settings by name. ``environment``: variables, for secrets. ``insecure``: see ``check_exposed``; the file may
-    allow it, too. Raises StartError for the first error.
+    """The settings and options of ``serve``, checked. The command line overrides the file, topics and settings by name.
+    ``environment``: variables, for secrets. ``insecure``: see ``check_exposed``. ``shown``: in the metrics.
+    Raises StartError for the first error.
     """
     file = {} if config is None else read_file(config)
 
@@ -178,7 +178,7 @@ def load(
         sync=parse_sync(value("sync", sync, "always")),
         topics=tuple((file_topics(file.get("topics", {}), config) | option_topics(topics)).items()),
         metrics=optional(partial(parse_address, "metrics"), value("metrics", metrics)),
-        metric_groups=metric_groups(file, metrics_lag, group_metrics),
+        metric_options=metric_options(file, shown or MetricOptions()),
         dynamic_settings=parse_dynamic_peers(value("dynamic_settings", dynamic_settings, "local")),
         unsafe_settings=unsafe_settings or file.get("unsafe_settings", False),
         ignore_saved_settings=ignore_saved_settings or file.get("ignore_saved_settings", False),
@@ -197,10 +197,12 @@ def load(
     return load_safe_settings(given.table, given.overrides, allows_unsafe=options.unsafe_settings), options
 
 
-def metric_groups(file: Mapping[str, Any], lag: Sequence[str], have_page: bool) -> MetricGroups:
-    """Those of the command line, else those of the file. Raises StartError."""
-    return MetricGroups(
-        check_lag_groups(lag or file.get("metrics_lag", ())), have_page or file.get("group_metrics", False)
+def metric_options(file: Mapping[str, Any], shown: MetricOptions) -> MetricOptions:
+    """``shown``: those of the command line, which override the file. Raises StartError."""
+    return MetricOptions(
+        check_lag_groups(shown.lag_groups or file.get("metrics_lag", ())),
+        shown.has_groups or file.get("group_metrics", False),
+        shown.has_requests or file.get("request_metrics", False),
     )
 
 

@@ -23,8 +23,8 @@ from .authorization import AuthorizationRows
 from .connections import ConnectionRows
 from .consumer_groups import BELOW, ORDERED, ConsumerGroupRows
 from .group_limits import GroupLimitRows
-from .lag_groups import MetricGroups
 from .listeners import PLAINTEXT, Listener
+from .metric_options import MetricOptions
 from .rows import INT_MAX, LONG_MAX, Setting, SettingValue, row
 
 LISTEN_BACKLOG = 1024  # after a restart all members reconnect at the same time
@@ -342,7 +342,7 @@ class Options:
 
     ``inter_broker_listener``: by which the nodes of a cluster connect to each other. ``metrics`` is None if metrics are
     not served.
-    ``metric_groups``: the groups that are among the metrics.
+    ``metric_options``: what is among the metrics.
     ``dynamic_settings``: clients that may change settings of the broker. ``unsafe_settings``: dynamic changes may go
     below a safe minimum. ``ignore_saved_settings``: start without the changes that are saved in the data folder.
     ``given``: the settings that were given at the start, by name, with their source ("--set"). ``file_mode``:
@@ -356,7 +356,7 @@ class Options:
     sync: Sync = "always"
     topics: tuple[tuple[str, int], ...] = ()
     metrics: Address | None = None
-    metric_groups: MetricGroups = field(default_factory=MetricGroups)
+    metric_options: MetricOptions = field(default_factory=MetricOptions)
     dynamic_settings: DynamicPeers = "local"
     unsafe_settings: bool = False
     ignore_saved_settings: bool = False

@@ -18,6 +18,7 @@ from callboard.runtime.cli.monitoring import alerts, dashboard
 from callboard.runtime.cli.monitoring.panels import ROWS
 from callboard.runtime.node.group_series import STYLES
 from callboard.runtime.node.metrics import metrics
+from callboard.runtime.settings.metric_options import MetricOptions
 
 OF_TYPES = {"counter": ("_total",), "histogram": ("_bucket", "_count", "_sum"), "gauge": ("",)}
 """The endings of the samples of a metric, by its type."""
@@ -55,13 +56,15 @@ def all_panels(board: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 async def known_samples(folder: Path) -> Mapping[str, Labels]:
     """The names of all samples that the pages can have, with their labels: those of the docs, if there is no sample."""
     documented = dict(re.findall(r"`(callboard_\w+)\{([\w,]+)\}`", (DOCS / "metrics.md").read_text()))
-    async with running_node(folder) as harness:
+    async with running_node(folder, {"metric_options": MetricOptions(has_requests=True)}) as harness:
         page = (await metrics(lambda: harness.node)).decode()
     known: dict[str, dict[str, set[str]]] = {}
     for family in text_string_to_metric_families(page):
         for ending in OF_TYPES[family.type]:
             labels = [] if family.samples else documented.get(family.name, "").split(",")
-            known[family.name + ending] = {label: set() for label in labels}
+            known[family.name + ending] = {
+                label: set() for label in [*labels, *(["le"] if ending == "_bucket" else [])]
+            }
         for sample in family.samples:
             seen = known.setdefault(sample.name, {})
             for name, value in sample.labels.items():

@@ -26,6 +26,7 @@ from callboard.runtime.node.health import LOOP_TIMEOUT_S, Pages
 from callboard.runtime.node.kept_page import PAGE_KEPT_S, KeptPage
 from callboard.runtime.node.metrics import metrics, pages
 from callboard.runtime.node.node import Node
+from callboard.runtime.settings.metric_options import MetricOptions
 
 
 def new_pages(harness: NodeHarness) -> Pages:
@@ -374,7 +375,8 @@ def test_serve_with_invalid_metrics_address_is_refused(tmp_path: Path, address: 
 @async_test
 async def test_every_metric_is_documented(tmp_path: Path) -> None:
     document = (DOCS / "metrics.md").read_text()
-    async with running_node(tmp_path) as harness, serving(new_pages(harness)) as port:
+    options = {"metric_options": MetricOptions(has_requests=True)}
+    async with running_node(tmp_path, options) as harness, serving(new_pages(harness)) as port:
         response = await asyncio.to_thread(get, port, "/metrics")
     names = {family.name for family in text_string_to_metric_families(response.text)} | {"callboard_group_lag"}
     documented = set(re.findall(r"`(callboard_\w+)", document.partition("## Lag")[0]))

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.settings.address import Address, parse_address
 from callboard.runtime.settings.consumer_groups import ORDERED
-from callboard.runtime.settings.lag_groups import MetricGroups
 from callboard.runtime.settings.listeners import Listener
 from callboard.runtime.settings.load import load
+from callboard.runtime.settings.metric_options import MetricOptions
 from callboard.runtime.settings.rows import INT_MAX, Setting
 from callboard.runtime.settings.table import BY_NAME, SETTINGS, Options, Settings, load_settings
 
@@ -285,13 +285,13 @@ def test_config_file_sets_flags_and_lists(tmp_path: Path) -> None:
     path = write_config(
         tmp_path,
         'metrics_lag = ["etl", "mail", "etl"]\n'
-        "group_metrics = true\nunsafe_settings = true\nignore_saved_settings = true",
+        "group_metrics = true\nrequest_metrics = true\nunsafe_settings = true\nignore_saved_settings = true",
     )
     _, options = load(config=path)
     assert options == Options(
-        metric_groups=MetricGroups(("etl", "mail"), True), unsafe_settings=True, ignore_saved_settings=True
+        metric_options=MetricOptions(("etl", "mail"), True, True), unsafe_settings=True, ignore_saved_settings=True
     )
-    assert load(config=path, metrics_lag=["other"])[1].metric_groups == MetricGroups(("other",), True)
+    assert load(config=path, shown=MetricOptions(("other",)))[1].metric_options == MetricOptions(("other",), True, True)
 
 
 def test_unsafe_setting_in_config_file_that_allows_them_is_accepted(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ app = make_app()
 def print_dashboard() -> None:
     """Print a dashboard for Grafana, as JSON to import. Its data source is Prometheus, which scrapes /metrics.
 
-    The last row also needs /metrics/groups; see docs/metrics.md.
+    The last two rows also need the options --request-metrics and --group-metrics; see docs/metrics.md.
     """
     print_json(make_dashboard())
 

@@ -218,6 +218,50 @@ SECURITY = Row(
     ),
 )
 
+REQUESTS = Row(
+    "Requests: needs --request-metrics",
+    (
+        Panel(
+            "Requests by API",
+            PER_SECOND,
+            (Query("sum by (api) (rate(callboard_requests_total{I}[1m])) > 0", "{{api}}"),),
+        ),
+        Panel(
+            "Errors by API",
+            PER_MINUTE,
+            (
+                Query(
+                    '60 * sum by (api, error) (rate(callboard_requests_total{I,error!~"|NONE"}[5m])) > 0',
+                    "{{api}} {{error}}",
+                ),
+            ),
+        ),
+        Panel(
+            "Commits",
+            SECONDS,
+            tuple(
+                Query(
+                    f"histogram_quantile({quantile}, sum by (le)"
+                    f' (rate(callboard_request_seconds_bucket{{I,api="OffsetCommit"}}[5m])))',
+                    f"p{quantile * 100:.0f}",
+                )
+                for quantile in (0.5, 0.99)
+            ),
+        ),
+        Panel(
+            "p99 by API",
+            SECONDS,
+            (
+                Query(
+                    "histogram_quantile(0.99, sum by (le, api) (rate(callboard_request_seconds_bucket{I}[5m])))",
+                    "{{api}}",
+                ),
+            ),
+        ),
+    ),
+    is_open=False,
+)
+
 SINGLE_GROUPS = Row(
     "Single groups: needs /metrics/groups with kafka_exporter's names",
     (
@@ -251,4 +295,4 @@ SINGLE_GROUPS = Row(
     is_open=False,
 )
 
-ROWS = (GROUPS, COMMITS, LOOP, LOG, PROCESS, SECURITY, SINGLE_GROUPS)
+ROWS = (GROUPS, COMMITS, LOOP, LOG, PROCESS, SECURITY, REQUESTS, SINGLE_GROUPS)

@@ -32,6 +32,7 @@ from ..lease import AtOnce, at_once_with_lease, with_lease
 from ..peer_gate import PeerGate
 from ..quotas.client_quotas import ClientQuotas
 from ..quotas.commit_rate import limited_commits
+from ..request_counts import RequestCounts
 
 ITEMS, CONFIG_ITEMS = "max_request_items", "max_request_config_items"
 
@@ -255,11 +256,12 @@ class Routes:
         peer_gate: PeerGate | None = None,
         audit: Audit = NO_AUDIT,
         quotas: ClientQuotas | None = None,
+        counts: RequestCounts | None = None,
     ) -> None:
         """``apis``: the served APIs; None: those of ``APIS``. ``has_lease``: see ``node.cluster``; None: always.
 
         ``peer_gate`` admits requests of other nodes; None without a cluster. ``audit``: the audit trail.
-        ``quotas``: None for none.
+        ``quotas``: None for none. ``counts``: of requests; None: they are not counted.
         """
         self.loaded: dict[int, Route] = {}
         self.authorizer = authorizer
@@ -267,6 +269,7 @@ class Routes:
         self.audit = audit
         self.quotas = quotas or ClientQuotas(SystemClock())
         self.denials = Counter[str](dict.fromkeys(OPERATION_NAMES, 0))
+        self.counts = counts
         self._has_lease = has_lease
         self._deadlines = AnswerDeadlines()
         self._apis = {api.key: api for api in (APIS if apis is None else apis)}
@@ -310,6 +313,9 @@ class Routes:
             limited = self._deadlines.limited(handle) if api.key in WAITS_FOR_LOG else handle
             handle = with_lease(limited, self._has_lease)
             answer_at_once = answer_at_once and at_once_with_lease(answer_at_once, self._has_lease)
+        if self.counts is not None:
+            handle = self.counts.counted(api.name, handle)
+            answer_at_once = answer_at_once and self.counts.counted_at_once(api.name, answer_at_once)
         rules = api.overlaps, api.comes_in_bursts, api.reads_only, api.limit
         route = Route(schema(api.name, version), handle, *rules, answer_at_once)
         self.loaded[key << 16 | version] = route

@@ -1,4 +1,4 @@
-"""The groups that an operator wants among the metrics."""
+"""What an operator wants among the metrics, besides what is always there."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ LAG_GROUPS_MAX = 100
 """Each group is one time series, and one request for its offsets in each scrape."""
 
 
-class MetricGroups(NamedTuple):
-    """``lag``: groups whose lag is shown. ``have_page``: whether there is a page of single groups."""
+class MetricOptions(NamedTuple):
+    """``lag_groups``: groups whose lag is shown. ``has_groups``: whether there is a page of single groups.
+    ``has_requests``: whether requests are counted by API.
+    """
 
-    lag: tuple[str, ...] = ()
-    have_page: bool = False
+    lag_groups: tuple[str, ...] = ()
+    has_groups: bool = False
+    has_requests: bool = False
 
 
 def check_lag_groups(groups: Iterable[str]) -> tuple[str, ...]:
