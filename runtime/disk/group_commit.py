@@ -23,7 +23,10 @@ Change = Callable[[Draft], bool | Steps[bool]]
 """Applies a change to a draft, in steps if it is large. Returns whether to write the draft; raises to reject."""
 
 Done = Callable[[Exception | None], None]
-"""Called with None when the change is durable and visible; else with the rejection, or the OSError of the write."""
+"""Called with None when the change is durable and visible; else with the rejection, or the OSError of the write.
+
+Any other error is a bug: the change is durable, but not visible.
+"""
 
 
 class ReplacedFile(Protocol[Draft]):
@@ -84,16 +87,24 @@ class GroupCommit(Generic[Draft]):
         if failure is None:
             self.files.run_in_slices(self._publish(draft, applied))
         else:
-            self._table.discard(draft)
+            try:
+                self._table.discard(draft)
+            except Exception:  # a bug, as above
+                log.exception("changes that could not be written could not be undone")
             self._finish(applied, failure)
 
     def _publish(self, draft: Draft, applied: list[Done]) -> Steps[None]:
-        steps = self._table.publish(draft)
-        if steps is not None:
-            yield from steps
-        self._finish(applied, None)
+        failure: Exception | None = None
+        try:
+            steps = self._table.publish(draft)
+            if steps is not None:
+                yield from steps
+        except Exception as error:  # a bug; later changes still need their turn
+            log.exception("changes that are durable could not be made visible")
+            failure = error
+        self._finish(applied, failure)
 
-    def _finish(self, applied: list[Done], failure: OSError | None) -> None:
+    def _finish(self, applied: list[Done], failure: Exception | None) -> None:
         for done in applied:
             _report(done, failure)
         self._is_writing = False
