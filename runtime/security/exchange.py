@@ -50,12 +50,14 @@ class Challenge(NamedTuple):
 class Accepted(NamedTuple):
     """The client is the user ``name``. ``token`` is the last answer.
 
-    ``expires_at_ms``: on the wall clock, when its credential ends; None if it does not end.
+    ``expires_at_ms``: on the wall clock, when its credential ends; None if it does not end. ``grace_ms``: for so long
+    after that it is accepted nevertheless, since clocks differ.
     """
 
     name: str
     token: bytes = b""
     expires_at_ms: int | None = None
+    grace_ms: int = 0
 
 
 class Blocking(NamedTuple):

@@ -42,10 +42,11 @@ class TokenRefused(Exception):
 
 
 class ValidToken(NamedTuple):
-    """``name``: the user. ``expires_at_ms``: on the wall clock."""
+    """``name``: the user. ``expires_at_ms``: on the wall clock. ``grace_ms``: so long after that it is valid, too."""
 
     name: str
     expires_at_ms: int
+    grace_ms: int = 0
 
 
 class TokenValidator(Protocol):
@@ -77,7 +78,7 @@ class OAuthBearerExchange:
                 f" from the token's principal name ({valid.name})",
                 Failure.USER,
             )
-        return Accepted(valid.name, b"", valid.expires_at_ms)
+        return Accepted(valid.name, b"", valid.expires_at_ms, valid.grace_ms)
 
 
 def split_message(message: bytes) -> tuple[str, str]:

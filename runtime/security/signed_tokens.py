@@ -56,7 +56,7 @@ class SignedTokens:
         except jwt.PyJWTError as error:
             text = str(error)[:REASON_CHARS_MAX]  # it may quote the token
             raise TokenRefused(f"{type(error).__name__}: {text!r}") from None
-        return ValidToken(settings.name_in(claims), int(float(claims["exp"]) * 1000))
+        return ValidToken(settings.name_in(claims), int(float(claims["exp"]) * 1000), settings.skew_s * 1000)
 
     def _key(self, header: Mapping[str, Any]) -> SigningKey:
         """The key that the token names. A token that names none is checked with the only key."""

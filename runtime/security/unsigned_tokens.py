@@ -35,7 +35,7 @@ class UnsignedTokens:
             time_s = _time(claims, name)
             if time_s is not None and (time_s > now_s + settings.skew_s or time_s >= expires_s):
                 raise TokenRefused(f"its {name} is in the future")
-        return ValidToken(settings.name_in(claims), int(expires_s * 1000))
+        return ValidToken(settings.name_in(claims), int(expires_s * 1000), settings.skew_s * 1000)
 
 
 def _decoded(token: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -366,6 +366,18 @@ def test_token_that_ends_in_the_far_future_has_a_lifetime_that_fits_into_the_ans
     assert timedelta(milliseconds=lifetime_ms).days > 365
 
 
+@pytest.mark.parametrize(
+    ("now_ms", "session_ms", "lifetime_ms"),
+    [(3999, 0, 1), (4000, 0, 500), (4400, 0, 100), (4500, 0, 1), (9000, 0, 1), (4000, 200, 200)],
+)
+def test_session_of_an_expired_token_ends_when_the_token_is_no_longer_accepted(
+    now_ms: int, session_ms: int, lifetime_ms: int
+) -> None:
+    nothing: Any = None
+    listener = SaslListener({}, nothing, nothing, 0, 0, 0, session_ms, lambda: 0, lambda: now_ms)
+    assert listener.lifetime_ms(4000, grace_ms=500) == lifetime_ms
+
+
 # Users ---------------------------------------------------------------------------------------------------------------
 
 

@@ -23,7 +23,7 @@ class Tokens:
     def validate(self, token: str) -> ValidToken:
         if token != "good":
             raise TokenRefused("it is not good", self._scope)
-        return ValidToken("alice", 5000)
+        return ValidToken("alice", 5000, 30)
 
 
 def first(token: str = "good", authorization_id: str = "", rest: bytes = b"") -> bytes:
@@ -36,7 +36,7 @@ def first(token: str = "good", authorization_id: str = "", rest: bytes = b"") ->
     [first(), first(authorization_id="alice"), first(rest=b"key=a value\x01"), b"n,,\x01auth=bEaReR  good\x01\x01"],
 )
 def test_valid_token_is_accepted_until_it_expires(message: bytes) -> None:
-    assert OAuthBearerExchange(Tokens()).evaluate(message) == Accepted("alice", b"", 5000)
+    assert OAuthBearerExchange(Tokens()).evaluate(message) == Accepted("alice", b"", 5000, 30)
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def signed(keys: dict[str, Any], key_id: str = "rsa", algorithm: str = "RS256", 
     [("rsa", "RS256"), ("rsa", "RS512"), ("rsa", "PS384"), ("ec", "ES256"), ("ed", "EdDSA")],
 )
 def test_signed_token_is_valid(tokens: SignedTokens, keys: dict[str, Any], key_id: str, algorithm: str) -> None:
-    assert tokens.validate(signed(keys, key_id, algorithm)) == ValidToken("alice", (NOW_S + 60) * 1000)
+    assert tokens.validate(signed(keys, key_id, algorithm)) == ValidToken("alice", (NOW_S + 60) * 1000, 30_000)
 
 
 @pytest.mark.parametrize(

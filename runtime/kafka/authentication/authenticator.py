@@ -239,7 +239,7 @@ class Authenticator:
             names = f"User.{connection.principal.name}: User.{principal.name}"
             text = f"Cannot change principals during re-authentication from {names}"
             raise AuthenticationFailed("the user is not the same as before", text, Failure.USER)
-        lifetime_ms = self._listener.lifetime_ms(accepted.expires_at_ms)
+        lifetime_ms = self._listener.lifetime_ms(accepted.expires_at_ms, accepted.grace_ms)
         self._ends_ms = None if lifetime_ms is None else self._listener.monotonic_ms() + lifetime_ms
         self._answer_token(call, accepted.token, lifetime_ms or 0)
         self.state, self._exchange = State.COMPLETE, None

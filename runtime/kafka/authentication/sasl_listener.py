@@ -36,9 +36,14 @@ class SaslListener(NamedTuple):
     monotonic_ms: Callable[[], int]
     wall_ms: Callable[[], int]
 
-    def lifetime_ms(self, expires_at_ms: int | None) -> int | None:
-        """How long a session lasts; None if it does not end. ``expires_at_ms``: of its credential, if that ends."""
+    def lifetime_ms(self, expires_at_ms: int | None, grace_ms: int = 0) -> int | None:
+        """How long a session lasts; None if it does not end. ``expires_at_ms``: of its credential, if that ends.
+
+        With a credential that has expired, and is accepted for ``grace_ms`` more, it lasts until the end of these.
+        Never 0: clients read that as a session without an end, and would not authenticate again.
+        """
         limits = [self.session_ms] if self.session_ms > 0 else []
         if expires_at_ms is not None:
-            limits.append(min(max(expires_at_ms - self.wall_ms(), 0), LIFETIME_MS_MAX))
+            left_ms = expires_at_ms - self.wall_ms()
+            limits.append(min(max(left_ms if left_ms > 0 else left_ms + grace_ms, 1), LIFETIME_MS_MAX))
         return min(limits, default=None)
