@@ -8,7 +8,15 @@ from uuid import UUID
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.ports import Random
 from ..topics.admin import TopicAdmin
-from ..topics.catalogue import ChangeOverrides, CreateOutcome, DeleteOutcome, TopicCatalogue, TopicLimits
+from ..topics.catalogue import (
+    ChangeOverrides,
+    CreateOutcome,
+    DeleteOutcome,
+    SeenCount,
+    TopicCatalogue,
+    TopicLimits,
+    unseen,
+)
 from ..topics.ids import new_topic_id
 from ..topics.store import NewTopic
 from ..topics.topic import Topic
@@ -73,8 +81,11 @@ class SharedTopicAdmin(TopicAdmin):
 
         self._changes.submit(apply, finish)
 
-    def grow(self, topic: Topic, partitions: int, done: Callable[[CoordinatorError | None], None]) -> None:
+    def grow(
+        self, topic: Topic, partitions: int, done: Callable[[CoordinatorError | None], None], seen: SeenCount = unseen
+    ) -> None:
         def apply(draft: SharedTopicsDraft) -> None:
+            seen(draft.table.find(topic.name, topic.topic_id).partitions)
             draft.grow(topic.name, topic.topic_id, partitions, self._limits.max_partitions)
 
         self._changes.submit(apply, done)

@@ -13,7 +13,7 @@ from ...actors.group.offsets import GroupData
 from ...actors.messages import Explained, ExplainGroup, GroupRequest
 from ..common.errors import StartError
 from ..disk.group_commit import outcome_of
-from ..kafka.audit.audited_topics import creation, deletion
+from ..kafka.audit.audited_topics import Growth, creation, deletion
 from ..kafka.services import Origin
 from ..node.recording import finish_records
 from ..security.audit import alteration
@@ -122,9 +122,9 @@ class NodeRequests:
                 ErrorCode.INVALID_PARTITIONS, f"topic {name!r} has {count} partitions, expected more"
             )
         admin.check_growable(topic, partitions)
-        _raise_if_error(await outcome_of(partial(admin.grow, topic, partitions)))
-        change = alteration(f"Topic:{name}", {"partitions": count}, {"partitions": partitions})
-        record_change(node, "grow_topic", change)
+        growth = Growth(topic, partitions)
+        _raise_if_error(await outcome_of(partial(admin.grow, topic, partitions, seen=growth)))
+        record_change(node, "grow_topic", growth.alteration())
 
     async def delete_topic(self, name: str) -> None:
         node = await self._loaded_for_change()

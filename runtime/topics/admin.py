@@ -9,7 +9,16 @@ from typing import NamedTuple, Protocol
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.steps import Steps
 from ..settings.admin import GroupConfigAdmin
-from .catalogue import ChangeOverrides, CreateOutcome, DeleteOutcome, TopicCatalogue, TopicLimits, altered_row
+from .catalogue import (
+    ChangeOverrides,
+    CreateOutcome,
+    DeleteOutcome,
+    SeenCount,
+    TopicCatalogue,
+    TopicLimits,
+    altered_row,
+    unseen,
+)
 from .store import NewTopic
 from .topic import Topic
 
@@ -97,9 +106,14 @@ class TopicAdmin:
         """Raise CoordinatorError unless a topic may have so many partitions."""
         self._catalogue.check_growable(topic, partitions)
 
-    def grow(self, topic: Topic, partitions: int, done: Callable[[CoordinatorError | None], None]) -> None:
-        """Give a topic more partitions. ``partitions``: the new total."""
-        self._catalogue.grow(topic, partitions, done)
+    def grow(
+        self, topic: Topic, partitions: int, done: Callable[[CoordinatorError | None], None], seen: SeenCount = unseen
+    ) -> None:
+        """Give a topic more partitions. ``partitions``: the new total.
+
+        ``seen`` is called when the change is made, and again if it is made again: the last call counts.
+        """
+        self._catalogue.grow(topic, partitions, done, seen)
 
     def check_alter(self, topic: Topic, change: ChangeOverrides) -> None:
         """Raise CoordinatorError, with Kafka's error code, unless the settings of a topic can change so."""

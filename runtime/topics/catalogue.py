@@ -56,6 +56,14 @@ CHAR_BYTES = 3
 ChangeOverrides = Callable[[Overrides], Overrides]
 """Computes the settings of a topic from those that it has. Raises CoordinatorError."""
 
+SeenCount = Callable[[int], object]
+"""Gets the number of partitions that a topic has before it grows. Other changes may share the write."""
+
+
+def unseen(_partitions: int) -> None:
+    """The default of ``SeenCount``."""
+
+
 CreateOutcome = Topic | CoordinatorError
 DeleteOutcome = CoordinatorError | None
 
@@ -232,7 +240,9 @@ class TopicCatalogue:
         """Raise CoordinatorError unless a topic may have so many partitions."""
         check_growable(self.files.table, topic, partitions, self._settings.max_partitions)
 
-    def grow(self, topic: Topic, partitions: int, done: Callable[[CoordinatorError | None], None]) -> None:
+    def grow(
+        self, topic: Topic, partitions: int, done: Callable[[CoordinatorError | None], None], seen: SeenCount = unseen
+    ) -> None:
         """Give a topic more partitions with one durable change; ``done`` gets the error, or None.
 
         The end offsets of a topic are in adjacent slots, so they move to new slots.
@@ -240,6 +250,7 @@ class TopicCatalogue:
 
         def grow(draft: TopicsDraft) -> Steps[bool]:
             check_growable(draft.table, topic, partitions, self._settings.max_partitions)
+            seen(draft.table.rows[topic.name].partitions)
             return (yield from self.grow_in(draft, topic, partitions))
 
         def finish(failure: Exception | None) -> None:

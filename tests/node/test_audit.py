@@ -23,6 +23,7 @@ from harness import (
     running_node,
 )
 from peers.wire import Plain
+from topic_request_helpers import grow
 
 from callboard import Coordinator
 from callboard.actors.coordinator.directory import Directory
@@ -168,6 +169,27 @@ async def test_each_change_of_settings_is_recorded_as_its_own_if_several_share_a
             ({name: values[0]}, {name: values[1]}),
             ({other: None}, {other: values[2]}),
         ]
+
+
+@async_test
+async def test_each_growth_of_a_topic_is_recorded_with_the_count_before_it_if_several_share_a_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def act(harness: NodeHarness, client: Client) -> None:
+        await create_topics(client, new_topic("a", 1))
+        writes, growing = HeldWrites(monkeypatch, TopicFiles), []
+        for number, count in enumerate((2, 4, 7)):
+            growing.append(asyncio.create_task(grow(await harness.connect(), "a", count)))
+            await writes.wait_for(number + 1)
+        writes.release()
+        assert await asyncio.gather(*growing) == ["NONE"] * 3
+
+    changes = await audited(tmp_path, act)
+    assert [(change[3], change[4]) for change in changes if change[0] == "CreatePartitions"] == [
+        ({"partitions": 1}, {"partitions": 2}),
+        ({"partitions": 2}, {"partitions": 4}),
+        ({"partitions": 4}, {"partitions": 7}),
+    ]
 
 
 async def make_group_of_others(client: Client, group: str, offset: int) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.steps import Steps, counted, pieces
 from ...common.shared_bytes import SharedBytes
-from ...security.audit import alteration
 from ..audit.audited import recorded
+from ..audit.audited_topics import Growth
 from ..authorization.authorize import Verdicts, authorize_in_steps
 from ..authorization.checks import ALTER_TOPIC
 from ..call import Call
@@ -94,9 +94,8 @@ def grow(call: Call, request: Any, done: Callable[[CoordinatorError | None], Non
     if call.request.validate_only:
         done(None)
     else:
-        before, after = {"partitions": count}, {"partitions": request.count}
-        done = recorded(call, done, partial(alteration, f"Topic:{topic.name}", before, after))
-        call.services.topic_admin.grow(topic, request.count, done)
+        growth = Growth(topic, request.count)
+        call.services.topic_admin.grow(topic, request.count, recorded(call, done, growth.alteration), growth)
 
 
 def check_assignments(assignments: tuple[Any, ...], added: int, node_id: int) -> None:
