@@ -16,7 +16,7 @@ from peers.wire import FRAME_SIZE, Hangup, Wire, decode, encode
 from real_kafka.kafka import TEST_SETTINGS, RealKafka, free_ports
 
 GOLDEN = Path(__file__).parent / "golden" / "sasl.json"
-USER, PASSWORD = "alice", "secret"
+USER, OTHER_USER, PASSWORD = "alice", "bob", "secret"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 HANGUP = "closed"
 
@@ -185,23 +185,24 @@ def seen(send: Send, answer: bytes) -> Any:
 class SaslKafka(RealKafka):
     """A real Kafka with a second listener, which has SASL."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, more: Mapping[str, object] | None = None) -> None:
         self._plain_port, controller_port, self.sasl_port = free_ports(3)
         listeners = {"PLAINTEXT": self._plain_port, "CONTROLLER": controller_port, "SASL": self.sasl_port}
         addresses = {name: f"{name}://127.0.0.1:{port}" for name, port in listeners.items()}
         scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
         plain_module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+        users = " ".join(f'user_{user}="{PASSWORD}"' for user in (USER, OTHER_USER))
         settings = {
             "listeners": ",".join(addresses.values()),
             "advertised.listeners": f"{addresses['PLAINTEXT']},{addresses['SASL']}",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT",
             "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
             "sasl.enabled.mechanisms": ",".join(MECHANISMS),
-            "listener.name.sasl.plain.sasl.jaas.config": f'{plain_module} user_{USER}="{PASSWORD}";',
+            "listener.name.sasl.plain.sasl.jaas.config": f"{plain_module} {users};",
             "listener.name.sasl.scram-sha-256.sasl.jaas.config": scram,
             "listener.name.sasl.scram-sha-512.sasl.jaas.config": scram,
         }
-        super().__init__(folder, {**TEST_SETTINGS, **settings})
+        super().__init__(folder, {**TEST_SETTINGS, **settings, **(more or {})})
 
     def _is_ready(self) -> bool:
         self.port = self._plain_port

@@ -304,14 +304,19 @@ class Authenticator:
     # Re-authentication (KIP-368) -------------------------------------------------------------------------------------
 
     def begin_again(self, call: Call) -> bool:
-        """Answer a SaslHandshake of a client that is authenticated. False if it may not begin again now."""
+        """Answer a SaslHandshake of a client that is authenticated. False if it may not begin again now.
+
+        Raises NotServed for a mechanism that is not enabled.
+        """
         if not self._may_begin_again:
             return False
+        if call.request.mechanism not in self._listener.mechanisms:
+            raise NotServed("the client has begun to authenticate again with a mechanism that is not enabled")
         self._began_again_ms = self._listener.monotonic_ms()
-        if call.request.mechanism == self._mechanism:
+        if call.request.mechanism == self._mechanism and call.version > 0:
             self._begin(call)
-        else:
-            self.state = State.FAILED  # as in Kafka, the next request is refused
+        else:  # as in Kafka the next frame is refused; after version 0 it would be a token without a header
+            self.state = State.FAILED
             answer_handshake(call, ErrorCode.NONE, tuple(self._listener.mechanisms))
         return True
 
