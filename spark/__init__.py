@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .offsets import read_groups as read_groups
     from .offsets import read_offsets as read_offsets
+    from .rebalances import read_rebalances as read_rebalances
     from .source import register as register
 
-_HOMES = {"read_groups": "offsets", "read_offsets": "offsets", "register": "source"}
+_HOMES = {"read_groups": "offsets", "read_offsets": "offsets", "read_rebalances": "rebalances", "register": "source"}
 """The module of each public name."""
 
-__all__ = ["read_groups", "read_offsets", "register"]
+__all__ = ["read_groups", "read_offsets", "read_rebalances", "register"]
 
 
 if not TYPE_CHECKING:  # else type checkers would accept any name

@@ -39,6 +39,8 @@ class OpenNow(NamedTuple):
 class GroupNow(NamedTuple):
     """A group at the time ``now_ms``; all times are in milliseconds since 1970. See ``Waiting``.
 
+    ``state``: "" if only the time is known.
+
     ``missing_since_ms``: when the group began to wait. ``fenced``: the instance id of each refusal that a member got in
     the last ten minutes because another member has its instance id.
     """

@@ -13,6 +13,9 @@ LENGTH_MAX = 200
 LONG_PHASE_MS = 1000
 """A phase that was shorter is not worth a clause."""
 
+OLD_MS = 12 * 3_600_000
+"""From then on the time of the day does not say when a rebalance was."""
+
 PHASE_TEXTS = {
     "initial_delay": "the wait for more members took {}",
     "join": "its members took {} to rejoin",
@@ -49,15 +52,17 @@ def _clauses(record: RebalanceRecord | None, now: GroupNow | None) -> Iterator[s
     if record is None:
         yield "No rebalance is recorded" if now is not None else "There is no such group, and no rebalance is recorded"
     else:
-        yield _ended(record)
+        yield _ended(record, now)
     yield _now(now)
     if record is not None:
         yield _longest(record)
 
 
-def _ended(record: RebalanceRecord) -> str:
+def _ended(record: RebalanceRecord, now: GroupNow | None) -> str:
     what = {"stable": "Rebalanced", "empty": "Became empty"}.get(record.outcome, "A rebalance was interrupted")
-    return f"{what} at {clock_time(record.ended_ms)} UTC, because {_cause(record.why.cause, record.why.by)}"
+    age_ms = 0 if now is None else now.now_ms - record.ended_ms
+    when = f"{clock_time(record.ended_ms)} UTC" + (f", {duration(age_ms)} ago" if age_ms >= OLD_MS else "")
+    return f"{what} at {when}, because {_cause(record.why.cause, record.why.by)}"
 
 
 def _cause(cause: str, by: MemberName | None) -> str:
@@ -72,7 +77,7 @@ def _longest(record: RebalanceRecord) -> str:
 
 
 def _now(now: GroupNow | None) -> str:
-    if now is None:
+    if now is None or not now.state:
         return ""
     if now.waits_for:
         return _waits(now)

@@ -39,7 +39,9 @@ def duration(ms: int) -> str:
     if ms < 120_000:
         return f"{ms / 1000:.3g} s"
     minutes = ms // 60_000
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h"
+    if minutes < 120:
+        return f"{minutes} min"
+    return f"{minutes // 60} h" if minutes < 48 * 60 else f"{minutes // (24 * 60)} days"
 
 
 def some(count: int, one: str) -> str:

@@ -52,7 +52,7 @@ from .listening import NO_SOCKETS, Sockets, advertised_addresses
 from .loading import LogLoading
 from .local_requests import LocalRequests
 from .memory import count_memory
-from .recording import prepare_recorder
+from .recording import Recording
 from .sasl import SaslListeners
 from .services import NodeServices, ServiceAdmins
 from .topic_cleaning import clean_topics
@@ -120,6 +120,7 @@ class Node:
         )
         RequestMeter(services.quotas, self.connections, services.slices, environment.work_clocks.slice_ns)
         self.local = LocalRequests(actors, services, actors.system.dispatcher)
+        self._recording = Recording(actors.groups.event_log.recorder, data, environment, loop)
         self._cleaner = _make_cleaner(environment, data, services.settings)
         self._descriptors = descriptors
         self.listeners = AcceptingListeners(self.connections, turns, tls)
@@ -168,7 +169,6 @@ class Node:
             groups.event_log.observers.append(RebalanceTracer())
             if environment.group_observer is not None:
                 groups.event_log.observers.append(environment.group_observer)
-            prepare_recorder(groups.event_log.recorder, data.topics, loop, in_background=environment.allows_workers)
             budget = TimeBudget(loop.call_soon, environment.work_clocks.budget_ns)
             turns = ConnectionTurns(loop.call_soon, environment.clock.monotonic_ms, budget)
             actors = start_actors(system, groups, data, environment, environment.when_read or turns.when_read)
@@ -236,6 +236,7 @@ class Node:
         if self._cleaner is not None:
             await self._cleaner.stop()
         self.actors.system.stop_all(block=False)
+        await self._recording.close(STOP_TIMEOUT_S)
         await close_audit(self.services.audit, STOP_TIMEOUT_S)
         self.data.files.close()
         await self.environment.run_blocking(self.data.close)
@@ -289,6 +290,7 @@ class Node:
             callbacks.callback(self.local.close)
             callbacks.callback(self.actors.system.halt)
             callbacks.callback(self.data.halt)
+            callbacks.callback(self._recording.halt)
 
     # What others use --------------------------------------------------------------------------------------------------
 

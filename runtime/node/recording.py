@@ -13,6 +13,9 @@ from ...actors.ports import BackgroundWork
 from ...actors.recorder.flight_recorder import FlightRecorder
 from ..topics.catalogue import TopicCatalogue
 from .background import BackgroundThread
+from .data import NodeData
+from .environment import Environment
+from .record_writer import open_writer
 
 T = TypeVar("T")
 
@@ -33,13 +36,31 @@ def _call_on_loop(loop: asyncio.AbstractEventLoop, done: Callable[[T], None], re
         loop.call_soon_threadsafe(done, result)
 
 
-def prepare_recorder(
-    recorder: FlightRecorder, topics: TopicCatalogue, loop: asyncio.AbstractEventLoop, *, in_background: bool
-) -> None:
-    """``in_background``: whether threads may be used."""
-    if in_background:
-        recorder.background = LoopBackground(loop)
-    recorder.topic_name = partial(_topic_name, topics)
+class Recording:
+    """The flight recorder of a node, whose records are also written to files if the node has some."""
+
+    def __init__(
+        self, recorder: FlightRecorder, data: NodeData, environment: Environment, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._recorder = recorder
+        self._writer = open_writer(data, environment, loop)
+        if environment.allows_workers:
+            recorder.background = LoopBackground(loop)
+        if self._writer is not None:
+            recorder.observers.append(self._writer.add)
+        recorder.topic_name = partial(_topic_name, data.topics)
+
+    async def close(self, timeout_s: float) -> None:
+        """Write the last records, unless that takes too long."""
+        if self._writer is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await finish_records(self._recorder)
+            await self._writer.close(timeout_s)
+
+    def halt(self) -> None:
+        if self._writer is not None:
+            self._writer.halt()
 
 
 def _topic_name(topics: TopicCatalogue, topic_id: str) -> str:

@@ -25,6 +25,7 @@ from .consumer_groups import BELOW, ORDERED, ConsumerGroupRows
 from .group_limits import GroupLimitRows
 from .listeners import PLAINTEXT, Listener
 from .metric_options import MetricOptions
+from .recorder import RecorderRows
 from .rows import INT_MAX, LONG_MAX, Setting, SettingValue, row
 
 LISTEN_BACKLOG = 1024  # after a restart all members reconnect at the same time
@@ -42,7 +43,7 @@ DynamicPeers = Literal["local", "all", "none"]
 
 
 @dataclass(frozen=True, slots=True)
-class Settings(ConsumerGroupRows, ConnectionRows, GroupLimitRows, AuditRows, AuthorizationRows):
+class Settings(ConsumerGroupRows, ConnectionRows, GroupLimitRows, RecorderRows, AuditRows, AuthorizationRows):
     """The settings for ``--set`` and ``[settings]``. The table: these rows, and those of the base classes."""
 
     group_initial_rebalance_delay_ms: int = row(

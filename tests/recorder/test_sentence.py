@@ -83,6 +83,18 @@ def test_rebalance_in_progress_says_who_is_missing_and_until_when() -> None:
     )
 
 
+@pytest.mark.parametrize(("hours", "age"), [(11, ""), (13, ", 13 h ago"), (72, ", 3 days ago")])
+def test_age_of_an_old_rebalance(hours: int, age: str) -> None:
+    assert sentence([record("member_left")], now(hours * 3600)).startswith(
+        f"Rebalanced at 12:00:00 UTC{age}, because billing-1"
+    )
+
+
+def test_state_that_is_not_known_is_left_out() -> None:
+    text = "Rebalanced at 12:00:00 UTC, because billing-1 (10.0.0.7) joined."
+    assert sentence([record()], now(state="")) == text
+
+
 def test_other_ends() -> None:
     empty = now(state="Empty", member_count=0)
     assert sentence([record("member_left", outcome="empty")], empty) == (

@@ -173,6 +173,31 @@ def describe_lag(entries: Sequence[PartitionLag]) -> str:
     return f"{format_count(lag, 'record')} in {partitions}"
 
 
+@app.command("explain")
+def explain(
+    group: GroupId,
+    data: Annotated[
+        Path,
+        typer.Option(
+            "--data",
+            metavar="DIR",
+            envvar="CALLBOARD_DATA",
+            help="The data folder of the server that coordinates the group, running or not.",
+        ),
+    ],
+    limit: Annotated[int, typer.Option(min=1, max=50, help="How many of the last rebalances to show.")] = 10,
+    as_json: AsJson = False,
+) -> None:
+    """Say why a group rebalanced: in one sentence, with its last rebalances, and what looks wrong.
+
+    It reads the records that callboard serve writes to the folder events of its data folder, so it runs on the machine
+    of the server. They end about a second ago. Kafka's protocol has no request for them.
+    """
+    from .explain import explain_group  # imports more than the help needs
+
+    explain_group(group, data, limit, as_json=as_json)
+
+
 @app.command("offsets")
 def offsets(
     group: GroupId,

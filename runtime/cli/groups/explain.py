@@ -1,0 +1,73 @@
+"""``callboard groups explain``: why a group rebalanced, from the files that a server writes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+
+from ....actors.recorder.explanation import Explanation, explain, explanation_json
+from ....actors.recorder.flight_recorder import RECORDS_KEPT
+from ....actors.recorder.now import GroupNow
+from ....actors.recorder.record import RebalanceRecord
+from ....actors.recorder.texts import duration, who
+from ...common.errors import StartError
+from ...common.printing import print_json, print_line
+from ...node.event_files import FOLDER, read_records
+from ..log.dump import format_time
+from ..tables import Column, Table, print_facts, print_table
+
+COLUMNS = (
+    Column("ended", "ended"),
+    Column("generation", "generation", is_number=True),
+    Column("outcome", "outcome"),
+    Column("cause", "cause"),
+    Column("by", "by", may_shorten=True),
+    Column("duration", "took"),
+    Column("longest_phase", "longest phase"),
+    Column("moved", "moved"),
+    Column("late", "last to come", may_shorten=True),
+)
+
+
+def explain_group(group: str, data: Path, limit: int, *, as_json: bool) -> None:
+    """Raises StartError if the files cannot be read, or have nothing about the group."""
+    explanation = read_explanation(group, data, limit)
+    if as_json:
+        print_json({"group": group, **explanation_json(explanation)})
+        return
+    print_line(explanation.sentence)
+    print_line()
+    print_table(Table(COLUMNS, list(map(_row, explanation.rebalances))))
+    if explanation.findings:
+        print_line()
+        print_facts([(finding.detector, finding.text) for finding in explanation.findings])
+
+
+def read_explanation(group: str, data: Path, limit: int) -> Explanation:
+    try:
+        records = list(islice(read_records(data, group), RECORDS_KEPT))
+    except OSError as error:
+        raise StartError(f"cannot read the records of rebalances in '{data / FOLDER}': {error.strerror}") from error
+    if not records:
+        raise StartError(
+            f"no rebalance of group '{group}' is recorded in '{data / FOLDER}': expected the data folder of the server "
+            "that coordinates the group (serve --data), which writes a record about a second after each rebalance"
+        )
+    return explain(records, GroupNow(time.time_ns() // 1_000_000, "", 0), limit)
+
+
+def _row(record: RebalanceRecord) -> Sequence[str | int | None]:
+    late, phase, moves = record.members.late, record.longest_phase, record.moves
+    return (
+        format_time(record.ended_ms),
+        record.generation,
+        record.outcome,
+        record.why.cause,
+        None if record.why.by is None else who(record.why.by),
+        duration(record.duration_ms),
+        None if phase is None else f"{phase[0]} {duration(phase[1])}",
+        None if moves is None else f"{moves.moved} of {moves.total}",
+        f"{who(late[0].member)} after {duration(late[0].after_ms)}" if late else None,
+    )

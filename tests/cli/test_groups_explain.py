@@ -1,0 +1,65 @@
+"""``callboard groups explain``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command_helpers import Command, command
+from recorder.samples import BILLING, record
+
+from callboard.actors.recorder.record import LateMember, MemberChanges, Moves
+from callboard.runtime.cli.groups.commands import main
+from callboard.runtime.disk.disk import Disk
+from callboard.runtime.node.event_files import EventFiles
+
+
+class Limits:
+    events_retention_bytes = 1_000_000
+    events_retention_ms = 10**12
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    files = EventFiles(Disk(), tmp_path, Limits())
+    evil = BILLING._replace(client_id="evil\x1b[2J")
+    late = MemberChanges(late=(LateMember(BILLING, 45_000),))
+    moves = Moves((("a", 3),), 12, 3, 0, (("orders", 2),), 1000)
+    for number in range(7):
+        slow = record("session_expired", evil, number, members=late, moves=moves, phases_ms=(("join", 45_000),))
+        files.append([slow], 1000 + number)
+    return tmp_path
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Command:
+    return command(main, capsys)
+
+
+def test_prints_the_sentence_and_the_last_rebalances(data: Path, run: Command) -> None:
+    code, output, _ = run("explain", "orders", "--data", data, "--limit", 2)
+    assert code == 0
+    sentence, blank, titles, *rows = output.splitlines()
+    assert sentence.startswith("Rebalanced at 12:00:06 UTC, ")
+    assert r"because evil\x1b[2J (10.0.0.7) sent no heartbeat within its session timeout" in sentence
+    assert sentence.endswith("; its members took 45 s to rejoin.")
+    assert (blank, titles.split()[:4]) == ("", ["ended", "generation", "outcome", "cause"])
+    assert len(rows) == 2
+    cells = "T12:00:06.000Z", "stable", "session_expired", "join 45 s", "3 of 12", "billing-1 (10.0.0.7) after 45 s"
+    assert [cell for cell in cells if cell not in rows[0]] == []
+    assert "\x1b" not in output
+
+
+def test_json_has_all_fields(data: Path, run: Command) -> None:
+    printed = json.loads(run("explain", "orders", "--data", data, "--json").out)
+    assert set(printed) == {"group", "sentence", "now", "findings", "rebalances"}
+    assert len(printed["rebalances"]) == 7
+    assert printed["rebalances"][0]["by"]["client_id"] == "evil\x1b[2J"
+    assert printed["rebalances"][0]["moves"]["moved_partitions"] == [["orders", 2]]
+
+
+def test_group_without_records_says_what_is_needed(data: Path, run: Command) -> None:
+    code, _, error = run("explain", "absent", "--data", data)
+    assert code == 2
+    assert f"no rebalance of group 'absent' is recorded in '{data}/events'" in error
