@@ -32,6 +32,7 @@ BENCHES = {
     "concurrency": "one coordinator serialised by actors, by locks and by event loops; writes a report",
     "cluster": "a cluster's commits compared with the local journal, a takeover of many groups, idle nodes",
     "actors": "actors compared with asyncio tasks and queues, pykka's threads and a bare deque",
+    "recorder": "what the flight recorder takes in the turns of a group, for a rebalance and for each member",
     "timers": "deadlines on the timing wheel, compared with a heap, sorted buckets and asyncio",
 }
 

@@ -47,7 +47,7 @@ OUTSIDE = frozenset({"Empty", DEAD_NAME})
 
 NEVER_CAME = frozenset({Reason.DID_NOT_REJOIN, Reason.SYNC_TIMEOUT, Reason.DID_NOT_REVOKE})
 REJOINS = frozenset({Reason.LEADER_REJOINED, Reason.SUBSCRIPTION_CHANGED})
-UNCOUNTED = frozenset({Reason.LOADED, Reason.STATIC_MEMBER_REPLACED, Reason.REPLACEMENT_NOT_STORED})
+UNCOUNTED = frozenset({Reason.STATIC_MEMBER_REPLACED, Reason.REPLACEMENT_NOT_STORED})
 """Members that are added or removed for these reasons neither join nor leave."""
 
 FIRST_CHANGES = 2 * NAMES_MAX + CAUSES_MAX
@@ -78,8 +78,7 @@ class Changes:
 
     def causes(self, cause: GroupEvent) -> tuple[FurtherCause, ...]:
         """All but the cause of the rebalance itself, which is among them if a member came or went."""
-        others = [event for event in self.first if event.reason is not Reason.LOADED]
-        others = [event for event in others if (event.member_id, event.reason) != (cause.member_id, cause.reason)]
+        others = [event for event in self.first if (event.member_id, event.reason) != (cause.member_id, cause.reason)]
         return tuple(
             FurtherCause(event.wall_ms, cause_of(event.reason, event.client_reason), name_of(event))
             for event in others[:CAUSES_MAX]
@@ -140,11 +139,11 @@ class RebalanceTracker:
 
     def __init__(self, group_id: str) -> None:
         self.open: OpenRebalance | None = None
-        self.fenced: deque[Fenced] = deque(maxlen=FENCED_KEPT)
+        self.fenced: tuple[Fenced, ...] = ()
         self.phase_ms: int | None = None
         self._group_id = group_id
         self._state = "Empty"
-        self._changes = Changes()
+        self._changes: Changes | None = None
         self._before: Assigned | None = None
         self._now: Assigned | None = None
         self._is_synced = False
@@ -159,12 +158,19 @@ class RebalanceTracker:
         """The record if this event ends one."""
         if event.kind is Kind.STATE_CHANGED:
             return self._change_state(event)
-        self._changes.counts[event.kind, event.reason] += 1
-        if len(self._changes.first) < FIRST_CHANGES:
-            self._changes.first.append(event)
+        if event.reason is Reason.LOADED:
+            return None
+        changes = self._changes or self._begin_changes()
+        changes.counts[event.kind, event.reason] += 1
+        if len(changes.first) < FIRST_CHANGES:
+            changes.first.append(event)
         if self.open is not None:
             self.open.change_members(event)
         return None
+
+    def _begin_changes(self) -> Changes:
+        self._changes = Changes()
+        return self._changes
 
     def _change_state(self, event: GroupEvent) -> Draft | None:
         held, self._held = self._held, None
@@ -202,10 +208,10 @@ class RebalanceTracker:
         if event.is_epoch and event.state == "Stable" and event.member_id:
             rebalance.last.append((event, event.monotonic_ms))
         now = self._now if event.state == "Stable" else None
-        record = _record_of(self._group_id, rebalance, event, self._changes, now)
+        record = _record_of(self._group_id, rebalance, event, self._changes or Changes(), now)
         draft = Draft(record, self._before, now)
         self._before, self._now = now, None
-        self.open, self._changes = None, Changes()
+        self.open = self._changes = None
         return draft
 
     # Notes -----------------------------------------------------------------------------------------------------------
@@ -237,7 +243,7 @@ class RebalanceTracker:
             self._now = note
 
     def _fenced(self, note: Fenced) -> None:
-        self.fenced.append(note)
+        self.fenced = (*self.fenced, note)[-FENCED_KEPT:]
 
 
 _NOTED: Mapping[type, Callable[[RebalanceTracker, Any], Draft | None]] = {
