@@ -36,9 +36,12 @@ class Box(NamedTuple):
 
 
 def parse_samples(text: str) -> dict[Stack, int]:
-    """Parse lines ``outer;inner;innermost COUNT``, without the frames that all have. Raises ValueError."""
+    """Parse lines ``outer;inner;innermost COUNT``, without the frames that all have. Raises ValueError.
+
+    A module of an installed package has the same name as one of the source tree.
+    """
     samples: Counter[Stack] = Counter()
-    for line in text.splitlines():
+    for line in text.replace("(callboard/", "(").splitlines():
         stack, _, count = line.rpartition(" ")
         samples[_without_outer_frames(tuple(stack.split(";")))] += int(count)
     return dict(samples)

