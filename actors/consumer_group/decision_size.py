@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..group.reset_messages import ResetOffsets
 from ..messages import JoinGroup, LeaveGroup
 from .messages import ConsumerHeartbeat, RegexesResolved
 from .state import GroupState
@@ -31,11 +32,15 @@ def _names_in(message: Any) -> int:
         return len(message.protocols[0].metadata) // ITEM_BYTES_MIN if message.protocols else 0
     if isinstance(message, RegexesResolved):
         return sum(len(value.topics) for value in message.resolved.values())
+    if isinstance(message, ResetOffsets):
+        return len(message.offsets)
     return len(message.topics or ()) if isinstance(message, ConsumerHeartbeat) else 0
 
 
 def _members(state: GroupState, message: Any) -> int:
     """Those that may leave; if only members of the classic protocol may be left, all."""
+    if isinstance(message, ResetOffsets):
+        return len(state.members)
     leaving = len(message.members) if isinstance(message, LeaveGroup) else int(isinstance(message, MAY_REMOVE))
     may_downgrade = leaving and state.classic_count and state.classic_count + leaving >= len(state.members)
     return leaving + (len(state.members) if may_downgrade else 0)

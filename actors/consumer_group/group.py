@@ -23,6 +23,8 @@ from ..group.events import DEAD_NAME, Cause, GroupEvent, Kind, Reason
 from ..group.kind import OffsetExpiry
 from ..group.rebalance_notes import Assigned
 from ..group.requests import refuse
+from ..group.reset_messages import OffsetsReset, ResetOffsets
+from ..group.resets import offset_records
 from ..group.subscription import CONSUMER_PROTOCOL_TYPE
 from ..memory import MEMBER_BYTES
 from ..messages import (
@@ -61,7 +63,7 @@ from .offsets import check_commit, check_fetch, check_txn_commit
 from .plan import Downgrade, Plan
 from .records import CONSUMER, ConsumerRecord
 from .regexes import apply_result, only_describable
-from .removal import member_expired, rebalance_expired
+from .removal import member_expired, rebalance_expired, remove_members
 from .requests import describe_absent, refused
 from .state import GroupPhase, GroupState
 from .subscriptions import subscribed_topics
@@ -162,7 +164,7 @@ class ConsumerGroup:
             return Decided(REFUSALS[type(message)](error))
         yield
         yield from self._apply(message, plan)
-        records: Sequence[Record] = plan.records
+        records: Sequence[Record] = (*plan.records, *plan.offsets) if plan.offsets else plan.records
         if plan.downgrade is not None:
             records = (*records, *(yield from self._prepare_downgrade(plan.downgrade)))
         if plan.regexes_to_resolve:
@@ -341,6 +343,7 @@ OPEN: Mapping[type, Handler] = {
     SyncGroup: ConsumerGroup.submit,
     Heartbeat: ConsumerGroup.submit,
     LeaveGroup: ConsumerGroup.submit,
+    ResetOffsets: ConsumerGroup.submit,
     RegexesResolved: ConsumerGroup.submit,
     DescribeConsumerGroup: _describe,
     OffsetCommit: _commit,
@@ -358,6 +361,7 @@ CLOSED: Mapping[type, Handler] = {
     SyncGroup: _refuse,
     Heartbeat: _refuse,
     LeaveGroup: _refuse,
+    ResetOffsets: _refuse,
     RegexesResolved: _always(NO_ERROR),
     DescribeConsumerGroup: _refuse,
     OffsetCommit: _always(ErrorCode.COORDINATOR_NOT_AVAILABLE),
@@ -404,6 +408,13 @@ def _decide_leave(group: ConsumerGroup, request: LeaveGroup, plan: Plan) -> Step
     return leave_group(group.soft, request, group.decisions, plan)
 
 
+def _decide_reset(group: ConsumerGroup, request: ResetOffsets, plan: Plan) -> Steps[OffsetsReset]:
+    removed = tuple(group.soft.members)
+    yield from remove_members(group.soft, removed, group.decisions, plan)
+    plan.offsets = yield from offset_records(request, group._environment.clock.wall_ms())
+    return OffsetsReset(NO_ERROR, removed, request.before)
+
+
 def _decide_deadline(group: ConsumerGroup, passed: DeadlinePassed, plan: Plan) -> Steps[None]:
     """A request that has waited with it may have moved the deadline."""
     if group.timers.has_passed(passed):
@@ -426,6 +437,7 @@ DECISIONS: Mapping[type, Callable[[ConsumerGroup, Any, Plan], Steps[Any]]] = {
     SyncGroup: _decide_sync,
     Heartbeat: _decide_classic_heartbeat,
     LeaveGroup: _decide_leave,
+    ResetOffsets: _decide_reset,
     DeadlinePassed: _decide_deadline,
     RebalanceExpired: _decide_rebalance,
     RegexesResolved: _decide_regexes,

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from ..engine_ports import Clock
 from ..group.events import Cause, GroupEvent, Kind, Reason, event_of
 from ..group.leave_causes import leave_cause
+from ..group.reset_messages import ResetOffsets
 from ..messages import JoinGroup, LeaveGroup
 from ..steps import Steps, pieces
 from .messages import LEAVE_STATIC_EPOCH, ConsumerHeartbeat
@@ -90,6 +91,8 @@ def identify(member: Member) -> Identified:
 def _causes_of_removal(message: Any, removed: Iterable[Identified], is_replaced: bool) -> Iterator[Cause]:
     if isinstance(message, LeaveGroup):
         return _causes_of_leaving(message, removed)
+    if isinstance(message, ResetOffsets):
+        return (Cause(Reason.RESET, identity, message.reason) for identity in removed)
     reason = Reason.STATIC_MEMBER_REPLACED if is_replaced else _reason_of_removal(message)
     return (Cause(reason, identity) for identity in removed)
 

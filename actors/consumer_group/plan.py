@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from ..assignors.server.base import ServerAssignor
 from ..ports import TopicsView
+from ..records import OffsetRecord
 from ..steps import Steps
 from .policy import MigrationPolicy
 from .records import ConsumerRecord
@@ -132,7 +133,7 @@ class Plan:
     ``removed``: members whose timers are cancelled. ``topics_version``: of the topics that the decision looked at;
     None if it did not. ``regexes_to_resolve``: begin to resolve these together. ``regexes_version``: of the topics that
     a result is about; None if there is no result. ``asked_ms``: when the assignor was asked that still works; None if
-    it was not. ``downgrade``: after the records.
+    it was not. ``downgrade``: after the records. ``offsets``: of a reset, in the same entry.
     """
 
     __slots__ = (
@@ -141,6 +142,7 @@ class Plan:
             "deadlines",
             "downgrade",
             "joins",
+            "offsets",
             "records",
             "regexes_to_resolve",
             "regexes_version",
@@ -158,6 +160,7 @@ class Plan:
         self.joins: dict[str, int | None] = {}
         self.syncs: dict[str, int | None] = {}
         self.removed: list[str] = []
+        self.offsets: Sequence[OffsetRecord] = ()
         self.downgrade: Downgrade | None = None
         self.topics_version: int | None = None
         self.regexes_to_resolve: Collection[str] = ()

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 
 from .events import GroupEvent, Kind, Reason
 
+REMOVED_BY_OTHERS = frozenset({Reason.ADMIN, Reason.RESET})
+
 GUARD_MS = 600_000
 """How long a removed member is remembered. It learns of its removal by a heartbeat, or at the end of a long pause."""
 
@@ -36,7 +38,7 @@ class CommitGuard:
     def note(self, events: Iterable[GroupEvent]) -> None:
         """Remember the members that these events have removed."""
         for event in events:
-            if event.kind is Kind.MEMBER_REMOVED and event.reason is Reason.ADMIN:
+            if event.kind is Kind.MEMBER_REMOVED and event.reason in REMOVED_BY_OTHERS:
                 self._remember(event.member_id, event.monotonic_ms + GUARD_MS)
 
     def _remember(self, member_id: str, until_ms: int) -> None:

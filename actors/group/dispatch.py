@@ -7,7 +7,7 @@ from typing import Any
 
 from ..engine_ports import ReplyTo
 from ..errors import ErrorCode
-from . import answers, identity, joining, rebalance, removal, replies, static_members, syncing
+from . import answers, identity, joining, rebalance, removal, replies, resets, static_members, syncing
 from .core import GroupCore
 from .deadlines import Deadlines
 from .effects import Deadline, Effects
@@ -32,6 +32,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
         syncing.park_sync,
         syncing.answer_sync,
         removal.leave,
+        resets.reset,
         answers.renew_session,
         answers.ask_to_rejoin,
         answers.accept_without_generation,
@@ -56,6 +57,7 @@ REFUSALS: Mapping[Request, Refusal] = {
     Request.JOIN_KNOWN: replies.refuse_later,
     Request.SYNC: replies.refuse_later,
     Request.LEAVE: replies.refuse_with_reply,
+    Request.RESET: replies.refuse_with_reply,
 }
 """The form of an error. Other kinds get the code: it is their reply, or the actor makes the reply."""
 

@@ -40,7 +40,7 @@ FIRST_STATES = frozenset({"PreparingRebalance", "Assigning"})
 
 LAST_STATES = frozenset({"Stable", "Empty"})
 
-LEFT = frozenset({Reason.MEMBER_LEFT, Reason.ADMIN, Reason.GROUP_IS_FULL})
+LEFT = frozenset({Reason.MEMBER_LEFT, Reason.ADMIN, Reason.RESET, Reason.GROUP_IS_FULL})
 
 
 class GroupObserver(Protocol):

@@ -33,6 +33,7 @@ class Reason(StrEnum):
     MEMBER_JOINED = "member joined"
     MEMBER_LEFT = "member left"
     ADMIN = "removed by an admin"
+    RESET = "removed because an admin has reset the offsets"
     SESSION_EXPIRED = "session expired"
     STATIC_MEMBER_REPLACED = "static member replaced"
     LOADED = "loaded from the log"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import GeneratorType
 from typing import Any
 
 from ..consumer_group.messages import JOIN_EPOCH, ConsumerHeartbeat
@@ -12,8 +11,8 @@ from ..consumer_group.requests import invalid_heartbeat
 from ..engine_ports import ReplyTo
 from ..errors import ErrorCode
 from ..messages import DescribedEvents, DescribeEvents, GroupRequest
-from ..steps import Steps
 from .active_group import ActiveGroup
+from .applied import applied
 from .change_of_kind import append_creation, handle_as, upgrade
 from .classic import ClassicGroup
 from .deletion import delete_group
@@ -21,28 +20,12 @@ from .explaining import explain
 from .kind import Group
 from .offset_requests import commit, commit_in_transaction, delete_offsets, fetch
 from .requests import REQUESTS
+from .reset_requests import reset_offsets
 
 
 def handle_request(active: ActiveGroup, request: GroupRequest, reply: ReplyTo | None) -> object:
     """A request that the group handles by itself."""
-    return _applied(active, active.group.handle(request, reply, active.effects))
-
-
-def _handle_in_steps(active: ActiveGroup, steps: Steps[object]) -> Steps[object]:
-    """Apply the effects after each step, because there may be many."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            active.apply_effects()
-            return (yield from _answer_in_steps(active, end.value))
-        active.apply_effects()
-        yield
-
-
-def _answer_in_steps(active: ActiveGroup, answer: object) -> Steps[object]:
-    yield from active.work_in_steps()
-    return answer
+    return applied(active, active.group.handle(request, reply, active.effects))
 
 
 def create_or_handle(active: ActiveGroup, request: GroupRequest, reply: ReplyTo | None) -> object:
@@ -50,20 +33,12 @@ def create_or_handle(active: ActiveGroup, request: GroupRequest, reply: ReplyTo 
     group = active.group
     creates = REQUESTS[type(request)].creates
     if group.is_empty and group.type != creates:
-        return _applied(active, handle_as(active, creates, request, reply))
+        return applied(active, handle_as(active, creates, request, reply))
     effects = active.effects
     answer = group.handle(request, reply, effects)
     if active.data.is_empty() and active.in_flight.is_all_appended and not effects.records:
         append_creation(group, request, effects)
-    return _applied(active, answer)
-
-
-def _applied(active: ActiveGroup, answer: object) -> object:
-    """Apply the effects of a decision. Returns the answer, or the work that comes before it."""
-    if isinstance(answer, GeneratorType):
-        return _handle_in_steps(active, answer)
-    active.apply_effects()
-    return _answer_in_steps(active, answer) if active.effects.work else answer
+    return applied(active, answer)
 
 
 def beat(active: ActiveGroup, request: ConsumerHeartbeat, reply: ReplyTo | None) -> object:
@@ -71,7 +46,7 @@ def beat(active: ActiveGroup, request: ConsumerHeartbeat, reply: ReplyTo | None)
     group = active.group
     if group.type != CONSUMER:
         return _beat_other_kind(active, request, reply)
-    return _applied(active, group.handle(request, reply, active.effects))
+    return applied(active, group.handle(request, reply, active.effects))
 
 
 def _beat_other_kind(active: ActiveGroup, request: ConsumerHeartbeat, reply: ReplyTo | None) -> object:
@@ -79,10 +54,10 @@ def _beat_other_kind(active: ActiveGroup, request: ConsumerHeartbeat, reply: Rep
     if invalid is not None:
         return invalid
     if request.member_epoch == JOIN_EPOCH and _is_classic_with_members(active.group):
-        return _applied(active, upgrade(active, request, reply))
+        return applied(active, upgrade(active, request, reply))
     if request.member_epoch == JOIN_EPOCH:
         return create_or_handle(active, request, reply)
-    return _applied(active, active.group.handle(request, reply, active.effects))
+    return applied(active, active.group.handle(request, reply, active.effects))
 
 
 def _is_classic_with_members(group: Group) -> bool:
@@ -107,6 +82,7 @@ HANDLERS: Mapping[str, Handler] = {
         commit_in_transaction,
         fetch,
         delete_offsets,
+        reset_offsets,
         delete_group,
     )
 }

@@ -19,6 +19,7 @@ from .contexts import CommitContext, OffsetDeleteContext, deliver_reply
 from .deletion import wait_for_deletion
 from .in_flight import WaitingFetch
 from .offsets import CommitRecords, GroupData, commit_records, txn_commit_records
+from .resets import is_guarded
 
 MakeRecords = Callable[[Any, int, int], CommitRecords]
 
@@ -38,7 +39,7 @@ def commit(
         active.apply_effects()
     if error is not NO_ERROR:
         return error_reply(request, error)
-    if request.generation_id < 0 and not request.member_id and _is_from_removed_member(active, request):
+    if request.generation_id < 0 and not request.member_id and _would_undo_a_reset(active, request):
         return error_reply(request, ErrorCode.UNKNOWN_MEMBER_ID)
     environment = active.environment
     now_ms, metadata_max = environment.clock.wall_ms(), environment.settings.offset_metadata_max_bytes
@@ -48,9 +49,14 @@ def commit(
     return _append_commits(active, reply, errors, records)
 
 
-def _is_from_removed_member(active: ActiveGroup, request: OffsetCommit | TxnOffsetCommit) -> bool:
-    now_ms = active.environment.clock.monotonic_ms()
-    return isinstance(request, OffsetCommit) and active.guard.refuses(request.former_member_id, now_ms)
+def _would_undo_a_reset(active: ActiveGroup, request: OffsetCommit | TxnOffsetCommit) -> bool:
+    """Whether it comes from a member that was removed, or is a commit to partitions that were reset just now."""
+    if not isinstance(request, OffsetCommit):
+        return False
+    clock, data = active.environment.clock, active.data
+    if active.guard.refuses(request.former_member_id, clock.monotonic_ms()):
+        return True
+    return is_guarded(data.value, request.commits, data.offsets.find, clock.wall_ms())
 
 
 def _append_commits(

@@ -128,6 +128,9 @@ class Offsets:
     def has(self, topic: str, partition: int) -> bool:
         return partition in self._topics.get(topic, {})
 
+    def find(self, topic: str, partition: int) -> OffsetValue | None:
+        return self._topics.get(topic, {}).get(partition)
+
     def partitions(self, topic: str) -> Mapping[int, OffsetValue]:
         """The committed offsets of a topic, by partition."""
         return self._topics.get(topic, {})

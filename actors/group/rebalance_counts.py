@@ -28,6 +28,7 @@ CAUSES = (
     Reason.MEMBER_JOINED,
     Reason.MEMBER_LEFT,
     Reason.ADMIN,
+    Reason.RESET,
     Reason.SESSION_EXPIRED,
     Reason.STATIC_MEMBER_REPLACED,
     Reason.LEFT_FOR_A_WHILE,

@@ -54,6 +54,7 @@ from ..steps import SHORT_WORK_ITEMS, Steps, pieces, run_steps
 from ..strings import find_too_long_string
 from .environment import GroupEnvironment
 from .kind import ABSENT_NAME
+from .reset_messages import OffsetsReset, ResetOffsets
 
 
 class RequestRow(NamedTuple):
@@ -263,6 +264,13 @@ REQUESTS: dict[type, RequestRow] = {
         absent=is_always(ErrorCode.GROUP_ID_NOT_FOUND),
         refused=_never_refused,
         handler="delete_offsets",
+        waits_for_deletion=True,
+    ),
+    ResetOffsets: RequestRow(
+        lambda _request, error: OffsetsReset(error),
+        absent=is_always(ErrorCode.GROUP_ID_NOT_FOUND),
+        refused=_never_refused,
+        handler="reset_offsets",
         waits_for_deletion=True,
     ),
     DescribeEvents: RequestRow(

@@ -39,6 +39,7 @@ from ..messages import (
     SyncGroup,
     TxnOffsetCommit,
 )
+from .reset_messages import ResetOffsets
 
 
 class State(StrEnum):
@@ -100,6 +101,7 @@ class Request(IntEnum):
     TXN_COMMIT = auto()  # in a transaction
     FETCH = auto()
     DELETE_OFFSETS = auto()
+    RESET = auto()  # all members are removed, and offsets are set
     DELETE = auto()
     DESCRIBE = auto()
 
@@ -113,6 +115,7 @@ KINDS: Mapping[type, Request] = {
     TxnOffsetCommit: Request.TXN_COMMIT,
     OffsetFetch: Request.FETCH,
     OffsetDelete: Request.DELETE_OFFSETS,
+    ResetOffsets: Request.RESET,
     DescribeGroup: Request.DESCRIBE,
     DeleteGroup: Request.DELETE,
 }
@@ -163,6 +166,7 @@ CELLS: Mapping[State, Mapping[Request, Cell]] = {
         Request.TXN_COMMIT: "accept_without_generation",
         Request.FETCH: ErrorCode.NONE,
         Request.DELETE_OFFSETS: ErrorCode.NONE,
+        Request.RESET: "reset",
         Request.DELETE: ErrorCode.NONE,
         Request.DESCRIBE: "describe",
     },
@@ -179,6 +183,7 @@ CELLS: Mapping[State, Mapping[Request, Cell]] = {
         Request.TXN_COMMIT: ErrorCode.NONE,
         Request.FETCH: ErrorCode.NONE,
         Request.DELETE_OFFSETS: "accept_of_consumers",
+        Request.RESET: "reset",
         Request.DELETE: ErrorCode.NON_EMPTY_GROUP,
         Request.DESCRIBE: "describe",
     },
@@ -195,6 +200,7 @@ CELLS: Mapping[State, Mapping[Request, Cell]] = {
         Request.TXN_COMMIT: ErrorCode.NONE,
         Request.FETCH: ErrorCode.NONE,
         Request.DELETE_OFFSETS: "accept_of_consumers",
+        Request.RESET: "reset",
         Request.DELETE: ErrorCode.NON_EMPTY_GROUP,
         Request.DESCRIBE: "describe",
     },
@@ -211,6 +217,7 @@ CELLS: Mapping[State, Mapping[Request, Cell]] = {
         Request.TXN_COMMIT: ErrorCode.NONE,
         Request.FETCH: ErrorCode.NONE,
         Request.DELETE_OFFSETS: "accept_of_consumers",
+        Request.RESET: "reset",
         Request.DELETE: ErrorCode.NON_EMPTY_GROUP,
         Request.DESCRIBE: "describe_protocol",
     },
@@ -223,6 +230,7 @@ CELLS: Mapping[State, Mapping[Request, Cell]] = {
         Request.TXN_COMMIT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
         Request.FETCH: ErrorCode.NONE,  # a closed group still has its offsets
         Request.DELETE_OFFSETS: ErrorCode.GROUP_ID_NOT_FOUND,
+        Request.RESET: ErrorCode.COORDINATOR_NOT_AVAILABLE,
         Request.DELETE: ErrorCode.GROUP_ID_NOT_FOUND,
         Request.DESCRIBE: "describe_closed",
     },

@@ -16,6 +16,7 @@ from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.group.kind import ABSENT_NAME
 from ...actors.group.kinds import KINDS
 from ...actors.group.leave_causes import ADMIN_REASON
+from ...actors.group.reset_messages import OffsetsReset, ResetOffset, ResetOffsets
 from ...actors.group.subscription import subscribed_topics
 from ...actors.messages import (
     Commit,
@@ -37,12 +38,14 @@ from ...actors.records import CLASSIC
 from ...actors.text import did_you_mean
 from ..member.resources import shard_name
 from .consumer_groups import describe_consumer_group
+from .resets import made_reset, open_transaction, planned_reset, resolve_targets
 from .results import (
     CommittedOffset,
     GroupDescription,
     GroupMember,
     GroupPage,
-    PartitionRange,
+    GroupReset,
+    ResetTargets,
     Targets,
     TopicDescription,
     TopicPartition,
@@ -169,13 +172,35 @@ class Admin:
 
     async def reset(self, group: str, targets: Targets) -> dict[TopicPartition, int]:
         """Set offsets of a group without members; an unknown group is created. Returns the new offsets."""
-        offsets = await _resolve_targets(self._requests(), targets)
+        resolved = await resolve_targets(self._requests(), targets)
+        offsets = {partition: offset for partition, offset in resolved.items() if offset is not None}
         commits = tuple(Commit(*partition, offset, NO_LEADER_EPOCH, "") for partition, offset in offsets.items())
         if commits:
             answer: Committed = await self._requests().ask(OffsetCommit(group, "", None, -1, commits))
             for partition, error in zip(offsets, answer.errors, strict=True):
                 _check(error, f"{partition[0]}-{partition[1]} of group {group!r}")
         return offsets
+
+    async def evict_and_reset(
+        self, group: str, targets: ResetTargets, *, reason: str = "", dry_run: bool = False
+    ) -> GroupReset:
+        """Remove all members of a group and set its offsets, as one durable change. Returns what was changed.
+
+        A running consumer joins again and continues at the new offsets. What it has done since its last commit is done
+        again. With ``dry_run`` nothing is changed. Raises CoordinatorError: GROUP_ID_NOT_FOUND for an unknown group,
+        UNSTABLE_OFFSET_COMMIT while an open transaction has an offset of such a partition.
+        """
+        requests = self._requests()
+        after = await resolve_targets(requests, targets)
+        if dry_run:
+            members = (await self.describe(group)).members
+            return planned_reset(group, after, await self.offsets(group), members)
+        offsets = tuple(ResetOffset(*partition, offset) for partition, offset in after.items())
+        answer: OffsetsReset = await requests.ask(ResetOffsets(group, offsets, reason))
+        if answer.producer_id >= 0:
+            raise _error(answer.error, f"group {group!r}", open_transaction(answer.producer_id))
+        _check(answer.error, f"group {group!r}")
+        return made_reset(group, after, answer)
 
     async def delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
         """Delete offsets of a group. Offsets that it does not have are ignored."""
@@ -271,32 +296,3 @@ def _describe_member(member: DescribedMember) -> GroupMember:
         member.metadata,
         member.assignment,
     )
-
-
-async def _resolve_targets(requests: AdminRequests, targets: Targets) -> dict[TopicPartition, int]:
-    """The offset of each partition; a partition's own target wins over its topic's."""
-    offsets: dict[TopicPartition, int] = {}
-    topics: dict[str, TopicDescription] = {}
-    for key in sorted(targets, key=lambda key: not isinstance(key, str)):  # topics first: partitions override them
-        name, index = (key, None) if isinstance(key, str) else key
-        if name not in topics:
-            topics[name] = await requests.describe_topic(name)
-        ranges = topics[name].partitions
-        if index is not None and not 0 <= index < len(ranges):
-            raise CoordinatorError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"topic {name!r} has partitions 0 to {len(ranges) - 1}, not {index}",
-            )
-        for number in range(len(ranges)) if index is None else (index,):
-            offsets[name, number] = _resolve_offset(targets[key], ranges[number])
-    return offsets
-
-
-def _resolve_offset(target: object, offsets: PartitionRange) -> int:
-    if target == "earliest":
-        return offsets.start_offset
-    if target == "latest":
-        return offsets.end_offset
-    if type(target) is not int or target < 0:
-        raise ValueError(f"offset {target!r}: expected a whole number >= 0, 'earliest' or 'latest'")
-    return target

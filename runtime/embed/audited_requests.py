@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ...actors.errors import CoordinatorError, ErrorCode
+from ...actors.group.reset_messages import ResetOffsets
 from ...actors.messages import DeleteGroup, GroupRequest, LeaveGroup, OffsetCommit, OffsetDelete, OffsetFetch
 from ..kafka.audit.group_changes import CHANGING, group_change
 from ..kafka.authentication.principal import IN_PROCESS
@@ -21,6 +22,7 @@ METHODS: Mapping[type, str] = {
     OffsetDelete: "delete_offsets",
     DeleteGroup: "delete",
     LeaveGroup: "remove_members",
+    ResetOffsets: "evict_and_reset",
 }
 """The method that sends a message."""
 
@@ -43,7 +45,7 @@ async def ask_recorded(node: Node, ask: Callable[[Any], Awaitable[Any]], message
     if not audit.is_on or type(message) not in CHANGING:
         return await ask(message)
     check_audit(audit)
-    offsets = None if isinstance(message, LeaveGroup) else await ask(OffsetFetch(message.group_id, None))
+    offsets = None if isinstance(message, LeaveGroup | ResetOffsets) else await ask(OffsetFetch(message.group_id, None))
     reply = await ask(message)
     made = group_change(message, offsets, reply)
     if made is not None:

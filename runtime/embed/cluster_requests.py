@@ -58,7 +58,9 @@ class ClusterRequests:
         return await self._repeat(partial(self._ask_owner, message))
 
     async def _ask_owner(self, message: GroupRequest) -> Any:
-        translation = TRANSLATIONS[type(message)]
+        translation = TRANSLATIONS.get(type(message))
+        if translation is None:
+            raise CoordinatorError(ErrorCode.UNSUPPORTED_VERSION, "a cluster has no such request between its nodes")
         address = self._owners.owner(message.group_id).address
         response = await self._ask(address, translation.api, translation.values(message))
         reply = translation.reply(message, response)

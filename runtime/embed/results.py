@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
@@ -140,6 +141,28 @@ Target = int | Literal["earliest", "latest"]
 
 Targets = Mapping[TopicPartition | str, Target]
 """Targets by partition. A topic's name alone means all its partitions that are not named."""
+
+ResetTargets = Mapping[TopicPartition | str, Target | None]
+"""The same for ``evict_and_reset``. None: the partition is to have no committed offset."""
+
+OffsetsByPartition = Mapping[TopicPartition | str, int | None]
+"""Offsets by partition; None: there is none. The type allows names of topics, so that it can be ``ResetTargets``."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupReset:
+    """A reset of a group. ``before`` and ``after``: the committed offsets of its partitions.
+
+    ``removed``: ids of the members that were removed; of a dry run, that would be. ``guarded_until``: until when
+    commits without a generation to these partitions are refused; None if no member of a classic group was removed. To
+    undo a reset, pass ``before`` as the targets of the next.
+    """
+
+    group: str
+    before: OffsetsByPartition
+    after: OffsetsByPartition
+    removed: tuple[str, ...]
+    guarded_until: datetime | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,10 @@ from .results import (
     GroupDescription,
     GroupExplanation,
     GroupPage,
+    GroupReset,
     Health,
     RebalanceRecord,
+    ResetTargets,
     Targets,
     TopicDescription,
     TopicPartition,
@@ -211,6 +213,12 @@ class ThreadCoordinator:
     def reset(self, group: str, targets: Targets) -> dict[TopicPartition, int]:
         """See ``Coordinator.reset``."""
         return self.run(self._coordinator.reset(group, targets))
+
+    def evict_and_reset(
+        self, group: str, targets: ResetTargets, *, reason: str = "", dry_run: bool = False
+    ) -> GroupReset:
+        """See ``Coordinator.evict_and_reset``."""
+        return self.run(self._coordinator.evict_and_reset(group, targets, reason=reason, dry_run=dry_run))
 
     def delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
         """See ``Coordinator.delete_offsets``."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from callboard.runtime.embed.results import GroupExplanation as GroupExplanation
     from callboard.runtime.embed.results import GroupMember as GroupMember
     from callboard.runtime.embed.results import GroupPage as GroupPage
+    from callboard.runtime.embed.results import GroupReset as GroupReset
     from callboard.runtime.embed.results import Health as Health
     from callboard.runtime.embed.results import ListedGroup as ListedGroup
     from callboard.runtime.embed.results import PartitionRange as PartitionRange
@@ -73,6 +74,7 @@ _HOMES = {
     "GroupExplanation": "callboard.runtime.embed.results",
     "GroupMember": "callboard.runtime.embed.results",
     "GroupPage": "callboard.runtime.embed.results",
+    "GroupReset": "callboard.runtime.embed.results",
     "HasLeft": "callboard.runtime.member.errors",
     "Health": "callboard.runtime.embed.results",
     "InvalidAssignment": "callboard.actors.assignors.custom",

@@ -5,9 +5,9 @@ requests, the records, and then the state and the generation. Members have short
 
 Requests: ``join NAME [new] [changed] [OPTION=VALUE ...]`` (``new``: without its member id; ``changed``: with other
 metadata), ``sync NAME [gen=N] [for=NAMES]``, ``beat``, ``commit`` and ``txn NAME [gen=N]`` (NAME ``-``: no member id),
-``leave NAME ...``, ``fetch``, ``delete``, ``delete_offsets``, ``describe``. Others: ``advance MS``, ``durable`` and
-``fail`` (the oldest record), ``close``, ``load PROTOCOL NAME ...``, ``limit MEMBERS``, ``delay MS`` (the initial one),
-``times`` (the deadlines, in milliseconds from now).
+``leave NAME ...``, ``fetch``, ``delete``, ``delete_offsets``, ``describe``, ``reset``. Others: ``advance MS``,
+``durable`` and ``fail`` (the oldest record), ``close``, ``load PROTOCOL NAME ...``, ``limit MEMBERS``,
+``delay MS`` (the initial one), ``times`` (the deadlines, in milliseconds from now).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.effects import Deadline
+from callboard.actors.group.reset_messages import OffsetsReset, ResetOffsets
 from callboard.actors.messages import (
     DeleteGroup,
     Described,
@@ -126,6 +127,10 @@ class ScriptPlayer:
     def _delete_offsets(self) -> str:
         return self._code(OffsetDelete(requests.GROUP, ()))
 
+    def _reset(self) -> str:
+        result = self.group.handle(ResetOffsets(requests.GROUP, ()))
+        return self._reply("reset", result) if isinstance(result, RecordedReply) else self._text("", result)
+
     def _describe(self) -> str:
         return self._text("", self.group.handle(DescribeGroup(requests.GROUP)))
 
@@ -202,6 +207,8 @@ class ScriptPlayer:
                 return f"synced {value.protocol_name} {value.assignment.decode() or '-'}"
             case Left():
                 return " ".join([value.error.name, *(member.error.name for member in value.members)])
+            case OffsetsReset():
+                return " ".join([value.error.name, *map(self._name, value.removed)])
             case Described():
                 members = [
                     f"{self._name(m.member_id)}:{m.metadata.decode()}:{m.assignment.decode()}" for m in value.members

@@ -17,7 +17,7 @@ def test_only_members_that_an_admin_has_removed_are_remembered() -> None:
     guard = CommitGuard()
     guard.note([removed(reason.name, reason) for reason in Reason])
     guard.note([GroupEvent(0, 0, Kind.STATE_CHANGED, Reason.ADMIN, "Empty", 1, "sender")])
-    assert [reason for reason in Reason if guard.refuses(reason.name, 0)] == [Reason.ADMIN]
+    assert [reason for reason in Reason if guard.refuses(reason.name, 0)] == [Reason.ADMIN, Reason.RESET]
     assert not guard.refuses("sender", 0) and not guard.refuses("", 0)
 
 

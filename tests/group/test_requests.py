@@ -13,8 +13,10 @@ from callboard.actors.consumer_group import messages as consumer_messages
 from callboard.actors.consumer_group.messages import ConsumerHeartbeat, DescribeConsumerGroup, RegexesResolved
 from callboard.actors.error_reply import error_reply
 from callboard.actors.errors import ErrorCode
+from callboard.actors.group import reset_messages
 from callboard.actors.group.handlers import HANDLERS
 from callboard.actors.group.requests import REQUESTS, refuse
+from callboard.actors.group.reset_messages import ResetOffsets
 from callboard.actors.messages import (
     DeleteGroup,
     Described,
@@ -36,6 +38,7 @@ EVERY_REQUEST: tuple[GroupRequest, ...] = (
     TxnOffsetCommit(GROUP, "tx", 1, 0, "", None, -1, commit().commits),
     fetch(),
     OffsetDelete(GROUP, ()),
+    ResetOffsets(GROUP, ()),
     DescribeEvents(GROUP),
     ExplainGroup(GROUP),
     DescribeGroup(GROUP),
@@ -49,9 +52,8 @@ EVERY_REQUEST: tuple[GroupRequest, ...] = (
 def test_every_class_of_requests_has_a_row() -> None:
     """A row without a handler, or a request without a row, would be a bug reply to a client."""
     assert {type(request) for request in EVERY_REQUEST} == set(REQUESTS)
-    assert all(
-        hasattr(messages, request.__name__) or hasattr(consumer_messages, request.__name__) for request in REQUESTS
-    )
+    modules = (messages, consumer_messages, reset_messages)
+    assert all(any(hasattr(module, request.__name__) for module in modules) for request in REQUESTS)
     assert {row.handler for row in REQUESTS.values()} == set(HANDLERS)
 
 

@@ -18,6 +18,7 @@ GOLDEN = {
     "member_left": f"{WHO} left",
     "poll_timeout": f"{WHO} left, because it had not polled for max.poll.interval.ms",
     "evicted": f"an administrator removed {WHO}",
+    "reset": "an administrator reset its offsets",
     "session_expired": f"{WHO} sent no heartbeat within its session timeout",
     "static_replaced": f"{WHO} was started again, with its instance id",
     "join_timeout": f"{WHO} did not rejoin in time",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from ....actors.errors import ErrorCode
+from ....actors.group.reset_messages import OffsetsReset, ResetOffset, ResetOffsets
 from ....actors.messages import (
     Committed,
     DeleteGroup,
@@ -86,11 +87,26 @@ def _remove_members(message: LeaveGroup, offsets: Fetched | None, reply: Left) -
     return GroupChange(Change("remove members", f"Group:{message.group_id}", before), reason)
 
 
+def _reset(message: ResetOffsets, _offsets: Fetched | None, reply: OffsetsReset) -> GroupChange | None:
+    if reply.error:
+        return None
+    before = {**_of_reset(reply.before), "members": reply.removed[:OFFSETS_MAX]}
+    change = Change("reset", f"Group:{message.group_id}", before, _of_reset(message.offsets))
+    return GroupChange(change, message.reason)
+
+
+def _of_reset(offsets: Sequence[ResetOffset]) -> dict[str, Any]:
+    """Those of partitions that have one."""
+    rows = [(topic, partition, offset) for topic, partition, offset in offsets if offset is not None]
+    return _nested(rows, len(rows))
+
+
 _DESCRIBE: Mapping[type, Callable[[Any, Fetched | None, Any], GroupChange | None]] = {
     OffsetCommit: _commit,
     OffsetDelete: _delete_offsets,
     DeleteGroup: _delete_group,
     LeaveGroup: _remove_members,
+    ResetOffsets: _reset,
 }
 
 CHANGING: Final = frozenset(_DESCRIBE)

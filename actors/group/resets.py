@@ -1,0 +1,111 @@
+"""A reset: all members are removed and offsets are set, in one entry of the log. Pure.
+
+So a crash leaves both or nothing, and no member of the old generation can commit to the new offsets.
+
+The guard: an evicted consumer may commit its old position without a generation, which a group without members accepts
+(aiokafka does). Such commits to the partitions of a reset are refused for a minute. What a reset was is read from its
+records, so the guard survives a restart: the offsets are dated one millisecond after the group's last change of state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..base import DEFERRED
+from ..engine_ports import ReplyTo
+from ..errors import ErrorCode
+from ..messages import Commit
+from ..records import GroupRecord, GroupValue, OffsetRecord, OffsetValue, Record
+from ..steps import SHORT_WORK_ITEMS, Steps, pieces, run_steps
+from .contexts import ReplyContext
+from .core import GroupCore
+from .effects import Effects
+from .events import Cause, Reason
+from .removal import forget_pending, remove_and_reply
+from .reset_messages import OffsetsReset, ResetOffset, ResetOffsets
+from .states import Event
+
+GUARDED_MS = 60_000
+"""A consumer learns of its removal by its next heartbeat, which it sends within a third of its session timeout."""
+
+FindOffset = Callable[[str, int], OffsetValue | None]
+
+
+def offset_records(request: ResetOffsets, commit_ms: int) -> Steps[list[OffsetRecord]]:
+    records: list[OffsetRecord] = []
+    for piece in pieces(request.offsets):
+        for topic, partition, offset in piece:
+            value = None if offset is None else OffsetValue(offset, commit_timestamp_ms=commit_ms)
+            records.append(OffsetRecord(request.group_id, topic, partition, value))
+        yield
+    return records
+
+
+def with_before(request: ResetOffsets, find: FindOffset) -> Steps[ResetOffsets]:
+    """The request with the offsets of its partitions before it."""
+    before: list[ResetOffset] = []
+    for piece in pieces(request.offsets):
+        for topic, partition, _ in piece:
+            value = find(topic, partition)
+            before.append(ResetOffset(topic, partition, None if value is None else value.offset))
+        yield
+    return request._replace(before=tuple(before))
+
+
+def reset(group: GroupCore, request: ResetOffsets, reply: ReplyTo | None, effects: Effects) -> object:
+    """Evict the members of a classic group, as if all had left, and set the offsets in the entry of that."""
+    steps = _reset_in_steps(group, request, reply, effects)
+    is_long = max(len(request.offsets), len(group.members)) > SHORT_WORK_ITEMS
+    return steps if is_long else run_steps(steps)
+
+
+def _reset_in_steps(group: GroupCore, request: ResetOffsets, reply: ReplyTo | None, effects: Effects) -> Steps[object]:
+    now_ms = group.clock.wall_ms()
+    records = yield from offset_records(request, now_ms + 1)
+    removed = tuple(group.members)
+    for members in pieces(removed):
+        for member in members:
+            remove_and_reply(group, member, Cause(Reason.RESET, member, request.reason), effects)
+        yield
+    for member_id in tuple(group.members.pending):
+        forget_pending(group, member_id, effects)
+    guarded_until_ms = -1
+    if removed:
+        group.apply(Event.MEMBERS_LEFT, Cause(Reason.RESET, removed[0], request.reason), effects)
+        if group.state.is_empty:  # otherwise the initial delay goes on, and no commit without a generation is accepted
+            _set_time(group, now_ms, effects)
+            guarded_until_ms = now_ms + 1 + GUARDED_MS
+    removed_ids = tuple(member.member_id for member in removed)
+    value = OffsetsReset(ErrorCode.NONE, removed_ids, request.before, guarded_until_ms)
+    if reply is None or not (effects.records or records):
+        return value
+    effects.records = (*effects.records, *records)
+    effects.context = ReplyContext(reply, value, OffsetsReset)
+    return DEFERRED
+
+
+def _set_time(group: GroupCore, now_ms: int, effects: Effects) -> None:
+    """Date the change of state when the reset began, because the records of the offsets are dated by that."""
+    group.machine.since_ms = now_ms
+    effects.records = tuple(_dated(record, now_ms) for record in effects.records)
+
+
+def _dated(record: Record, now_ms: int) -> Record:
+    if isinstance(record, GroupRecord) and record.value is not None:
+        return record._replace(value=record.value._replace(current_state_timestamp_ms=now_ms))
+    return record
+
+
+def is_guarded(value: Any, commits: Iterable[Commit], find: FindOffset, now_ms: int) -> bool:
+    """Whether a commit without a generation is refused, because a reset of these partitions is recent.
+
+    ``value``: the durable state of a group. ``now_ms``: wall-clock time.
+    """
+    if not isinstance(value, GroupValue) or value.members:
+        return False
+    reset_ms = value.current_state_timestamp_ms + 1
+    if now_ms >= reset_ms + GUARDED_MS:
+        return False
+    offsets = (find(commit.topic, commit.partition) for commit in commits)
+    return any(offset is not None and offset.commit_timestamp_ms == reset_ms for offset in offsets)

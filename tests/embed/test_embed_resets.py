@@ -1,0 +1,133 @@
+"""``evict_and_reset``: a group with running consumers continues at other offsets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+from callboard import Coordinator, CoordinatorError, ErrorCode, GroupReset
+
+RECORDS = 9  # of each partition
+SETTINGS: dict[str, Any] = {"group_initial_rebalance_delay_ms": 0, "topics": {"jobs": 2}}
+
+
+@asynccontextmanager
+async def running(data: Path | None = None, **options: Any) -> AsyncIterator[Coordinator]:
+    async with asyncio.timeout(60), Coordinator(data, "127.0.0.1:0", **SETTINGS | options) as coordinator:
+        yield coordinator
+
+
+@asynccontextmanager
+async def consuming(coordinator: Coordinator) -> AsyncIterator[AIOKafkaConsumer]:
+    """A consumer with auto commit that has handled all records of both partitions."""
+    async with AIOKafkaProducer(bootstrap_servers=coordinator.bootstrap) as producer:
+        for number in range(2 * RECORDS):
+            await producer.send_and_wait("jobs", b"a job", partition=number % 2)
+    consumer = AIOKafkaConsumer(
+        "jobs",
+        bootstrap_servers=coordinator.bootstrap,
+        group_id="g",
+        auto_commit_interval_ms=50,
+        heartbeat_interval_ms=100,
+        auto_offset_reset="earliest",
+    )
+    await consumer.start()
+    try:
+        for _ in range(2 * RECORDS):
+            await consumer.getone()
+        while await committed(coordinator) != {RECORDS}:
+            await asyncio.sleep(0.01)
+        yield consumer
+    finally:
+        await consumer.stop()
+
+
+async def committed(coordinator: Coordinator) -> set[int]:
+    return {each.offset for each in (await coordinator.offsets("g")).values()}
+
+
+def test_consumer_with_auto_commit_continues_at_the_reset_offsets() -> None:
+    """aiokafka commits its position without a generation when it has been removed."""
+
+    async def scenario() -> None:
+        async with running() as coordinator, consuming(coordinator) as consumer:
+            [before] = (await coordinator.describe("g")).members
+            done = await coordinator.evict_and_reset("g", {"jobs": 4}, reason="skip 5 jobs")
+            assert (done.removed, done.after) == ((before.member_id,), {("jobs", 0): 4, ("jobs", 1): 4})
+            assert done.guarded_until is not None
+            while not (members := (await coordinator.describe("g")).members) or members[0].assigned is None:
+                await asyncio.sleep(0.01)
+            while (await coordinator.describe("g")).state != "Stable":
+                await asyncio.sleep(0.01)
+            assert members[0].member_id != before.member_id
+            assert [await consumer.position(partition) for partition in consumer.assignment()] == [4, 4]
+            assert await committed(coordinator) == {4}
+
+    asyncio.run(scenario())
+
+
+def test_reset_is_undone_by_its_result() -> None:
+    async def scenario() -> None:
+        async with running() as coordinator:
+            await coordinator.reset("g", {("jobs", 0): 7})
+            done = await coordinator.evict_and_reset("g", {"jobs": 4})
+            assert done == GroupReset(
+                "g", {("jobs", 0): 7, ("jobs", 1): None}, {("jobs", 0): 4, ("jobs", 1): 4}, (), None
+            )
+            undone = await coordinator.evict_and_reset("g", done.before)
+            assert (undone.before, undone.after) == (done.after, done.before)
+            assert {partition: each.offset for partition, each in (await coordinator.offsets("g")).items()} == {
+                ("jobs", 0): 7
+            }
+
+    asyncio.run(scenario())
+
+
+def test_dry_run_changes_nothing() -> None:
+    async def scenario() -> None:
+        async with running() as coordinator, coordinator.member("g", resources={"jobs": 2}) as member:
+            shards = (await member.next_assignment()).shards
+            await shards[0].commit(7)
+            plan = await coordinator.evict_and_reset("g", {"jobs": "earliest"}, dry_run=True)
+            assert plan.before == {("jobs", 0): 7, ("jobs", 1): None}
+            assert plan.after == {("jobs", 0): 0, ("jobs", 1): 0}
+            assert plan.removed == (member.member_id,)
+            assert not shards[0].is_lost
+            assert (await coordinator.offsets("g"))["jobs", 0].offset == 7
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_unknown_group_or_topic_is_refused(dry_run: bool) -> None:
+    async def scenario() -> None:
+        async with running() as coordinator:
+            for topic, code in (("jobs", ErrorCode.GROUP_ID_NOT_FOUND), ("x", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)):
+                with pytest.raises(CoordinatorError) as raised:
+                    await coordinator.evict_and_reset("nobody", {topic: 1}, dry_run=dry_run)
+                assert raised.value.code is code
+
+    asyncio.run(scenario())
+
+
+def test_reset_is_in_the_audit_trail(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path, audit="file") as coordinator:
+            await coordinator.reset("g", {("jobs", 0): 7})
+            async with coordinator.member("g", resources={"jobs": 2}) as member:
+                await member.next_assignment()
+                [removed] = (await coordinator.evict_and_reset("g", {"jobs": 4}, reason="skip")).removed
+        lines = map(json.loads, (tmp_path / "audit.jsonl").read_text().splitlines())
+        [line] = [line for line in lines if line["operation"] == "reset"]
+        assert line["before"] == {"offsets": {"jobs": {"0": 7}}, "members": [removed]}
+        assert line["after"] == {"offsets": {"jobs": {"0": 4, "1": 4}}}
+        assert line["reason"] == "skip"
+
+    asyncio.run(scenario())

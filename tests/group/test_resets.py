@@ -1,0 +1,171 @@
+"""ResetOffsets: all members are removed and offsets are set in one entry; commits without a generation are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from actor_system.manual_log import fetch_offset, form_stable_group, held_simulation
+from actor_system.requests import GROUP, commit, heartbeat, join, leave
+from actor_system.simulation import CoordinatorSimulation
+from actor_system.transactions import TransactionSimulation
+
+from callboard.actors.errors import ErrorCode
+from callboard.actors.group.events import Kind, Reason
+from callboard.actors.group.reset_messages import OffsetsReset, ResetOffset, ResetOffsets
+from callboard.actors.group.resets import GUARDED_MS
+from callboard.actors.group.states import State
+from callboard.actors.messages import DescribeEvents
+from callboard.actors.records import GroupRecord, OffsetRecord
+
+RESET = ResetOffsets(GROUP, (ResetOffset("t", 0, 4), ResetOffset("t", 1, None)), "skip 7 orders")
+REFUSED = (ErrorCode.UNKNOWN_MEMBER_ID,)
+ACCEPTED = (ErrorCode.NONE,)
+
+
+def committed_group(**options: Any) -> tuple[CoordinatorSimulation, list[str]]:
+    """A Stable group of two members that has committed offset 9 of partition 0. Its log does not hold appends."""
+    simulation = CoordinatorSimulation()
+    members = simulation.form_group({**options}, {**options})
+    generation = members[0].generation_id
+    assert simulation.post(commit(9, member_id=members[0].member_id, generation_id=generation)).value.errors == ACCEPTED
+    return simulation, [member.member_id for member in members]
+
+
+def restarted(simulation: CoordinatorSimulation) -> CoordinatorSimulation:
+    """A coordinator that has loaded what is durable."""
+    after = CoordinatorSimulation(simulation.log.groups())
+    after.clock.now_ms = simulation.clock.now_ms
+    return after
+
+
+# One change ----------------------------------------------------------------------------------------------------------
+
+
+def test_members_and_offsets_change_in_one_entry() -> None:
+    simulation = held_simulation()
+    members = {member.member_id for member in form_stable_group(simulation)}
+    reply = simulation.post(RESET)
+    assert reply.is_waiting
+    [entry] = simulation.log.in_flight
+    group, *offsets = entry.records
+    assert isinstance(group, GroupRecord) and group.value is not None and group.value.members == ()
+    values = {each.partition: each.value for each in offsets if isinstance(each, OffsetRecord)}
+    assert {partition: value and value.offset for partition, value in values.items()} == {0: 4, 1: None}
+    simulation.complete_append()
+    assert set(reply.value.removed) == members
+    assert fetch_offset(simulation) == 4
+    assert simulation.classic_group().state is State.EMPTY
+
+
+def test_removed_members_are_told_and_named_in_the_events() -> None:
+    simulation, members = committed_group()
+    reply = simulation.post(RESET)
+    assert reply.value == OffsetsReset(
+        ErrorCode.NONE,
+        tuple(members),
+        (ResetOffset("t", 0, 9), ResetOffset("t", 1, None)),
+        simulation.clock.wall_ms() + 1 + GUARDED_MS,
+    )
+    assert [simulation.post(heartbeat(member, 1)).value for member in members] == [ErrorCode.UNKNOWN_MEMBER_ID] * 2
+    events = simulation.post(DescribeEvents(GROUP)).value.events
+    removals = [event for event in events if event.kind is Kind.MEMBER_REMOVED]
+    assert [(event.reason, event.client_reason) for event in removals] == [(Reason.RESET, "skip 7 orders")] * 2
+
+
+def test_joins_that_wait_are_answered() -> None:
+    simulation = CoordinatorSimulation()
+    parked = simulation.post(join())
+    assert parked.is_waiting
+    assert simulation.post(RESET).value.error is ErrorCode.NONE
+    assert parked.value.error is ErrorCode.UNKNOWN_MEMBER_ID
+    simulation.advance(10_000)
+    assert simulation.classic_group().state is State.EMPTY
+
+
+def test_failed_append_leaves_members_and_offsets_durable() -> None:
+    simulation = held_simulation()
+    members = form_stable_group(simulation)
+    simulation.post(commit(9, member_id=members[0].member_id, generation_id=members[0].generation_id))
+    simulation.complete_append()
+    reply = simulation.post(RESET)
+    simulation.fail(ErrorCode.KAFKA_STORAGE_ERROR)
+    assert reply.value == OffsetsReset(ErrorCode.NOT_COORDINATOR)
+    after = restarted(simulation)
+    assert fetch_offset(after) == 9
+    assert len(after.classic_group().members) == len(members)
+
+
+def test_group_that_does_not_exist() -> None:
+    assert CoordinatorSimulation().post(RESET).value == OffsetsReset(ErrorCode.GROUP_ID_NOT_FOUND)
+
+
+def test_open_transaction_refuses_and_is_named() -> None:
+    simulation = TransactionSimulation()
+    producer = simulation.init()
+    simulation.add_offsets(producer)
+    assert simulation.commit(producer, 5).value.errors == ACCEPTED
+    reply = simulation.post(RESET)
+    assert reply.value == OffsetsReset(ErrorCode.UNSTABLE_OFFSET_COMMIT, producer_id=producer[0])
+
+
+# The guard -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_commits_without_a_generation_to_its_partitions_are_refused_for_a_minute(restarts: bool) -> None:
+    simulation, _ = committed_group()
+    simulation.post(RESET)
+    if restarts:
+        simulation = restarted(simulation)
+    assert simulation.post(commit(9)).value.errors == REFUSED
+    assert simulation.post(commit(9, partition=2)).value.errors == ACCEPTED
+    assert fetch_offset(simulation) == 4
+    simulation.advance(GUARDED_MS)
+    assert simulation.post(commit(9)).value.errors == REFUSED
+    simulation.advance(1)
+    assert simulation.post(commit(9)).value.errors == ACCEPTED
+
+
+def test_next_generation_ends_the_guard() -> None:
+    simulation, _ = committed_group()
+    simulation.post(RESET)
+    [member] = simulation.form_group({})
+    sent = commit(5, member_id=member.member_id, generation_id=member.generation_id)
+    assert simulation.post(sent).value.errors == ACCEPTED
+    simulation.post(leave(member.member_id))
+    assert simulation.post(commit(6)).value.errors == ACCEPTED
+
+
+def test_next_reset_is_not_refused() -> None:
+    simulation, _ = committed_group()
+    simulation.post(RESET)
+    again = simulation.post(RESET._replace(offsets=(ResetOffset("t", 0, 9),)))
+    assert again.value == OffsetsReset(ErrorCode.NONE, (), (ResetOffset("t", 0, 4),))
+    assert fetch_offset(simulation) == 9
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_commit_just_before_the_last_member_leaves_is_no_reset(restarts: bool) -> None:
+    """All in the same millisecond."""
+    simulation, members = committed_group()
+    for member in members:
+        simulation.post(leave(member))
+    if restarts:
+        simulation = restarted(simulation)
+    assert simulation.post(commit(5)).value.errors == ACCEPTED
+
+
+# Many ----------------------------------------------------------------------------------------------------------------
+
+
+def test_many_members_and_offsets_change_in_one_entry() -> None:
+    simulation = held_simulation()
+    members = form_stable_group(simulation, *({"client": f"c{number}"} for number in range(300)))
+    offsets = tuple(ResetOffset("t", partition, 4) for partition in range(1000))
+    reply = simulation.post(ResetOffsets(GROUP, offsets))
+    [entry] = simulation.log.in_flight
+    assert [type(record) for record in entry.records] == [GroupRecord] + [OffsetRecord] * 1000
+    simulation.complete_append()
+    assert len(reply.value.removed) == len(members)
+    assert len(reply.value.before) == 1000
