@@ -18,14 +18,26 @@ class BackgroundThread:
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[Job | None] = SimpleQueue()
-        self._is_started = False
+        self._thread: threading.Thread | None = None
 
     def run(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
-        if not self._is_started:
-            self._is_started = True
+        if self._thread is None:
             weakref.finalize(self, self._queue.put, None)  # the thread ends with the node
-            threading.Thread(target=_run_all, args=(self._queue,), name="callboard-background", daemon=True).start()
+            self._thread = threading.Thread(
+                target=_run_all, args=(self._queue,), name="callboard-background", daemon=True
+            )
+            self._thread.start()
         self._queue.put((work, done))
+
+    @property
+    def is_started(self) -> bool:
+        return self._thread is not None
+
+    def end(self) -> None:
+        """Wait until all work is done, and end the thread. There must be no work afterwards."""
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join()
 
 
 def _run_all(queue: SimpleQueue[Job | None]) -> None:

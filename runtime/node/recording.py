@@ -9,7 +9,6 @@ from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
-from ...actors.ports import BackgroundWork
 from ...actors.recorder.flight_recorder import FlightRecorder
 from ..topics.catalogue import TopicCatalogue
 from .background import BackgroundThread
@@ -24,11 +23,20 @@ class LoopBackground:
     """``BackgroundWork`` in a thread of its own, whose outcome comes on the loop's thread, in the same order."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.thread = BackgroundThread()
         self._loop = loop
-        self._thread: BackgroundWork = BackgroundThread()
+        self._is_closed = False
 
     def run(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
-        self._thread.run(work, partial(_call_on_loop, self._loop, done))
+        if self._is_closed:
+            done(work())
+        else:
+            self.thread.run(work, partial(_call_on_loop, self._loop, done))
+
+    def close(self) -> None:
+        """Finish the work so far, whose outcome may not be reported. Later work is done at once."""
+        self._is_closed = True
+        self.thread.end()
 
 
 def _call_on_loop(loop: asyncio.AbstractEventLoop, done: Callable[[T], None], result: T) -> None:
@@ -44,21 +52,27 @@ class Recording:
     ) -> None:
         self._recorder = recorder
         self._writer = open_writer(data, environment, loop)
-        if environment.allows_workers:
-            recorder.background = LoopBackground(loop)
+        self._background = LoopBackground(loop) if environment.allows_workers else None
+        if self._background is not None:
+            recorder.background = self._background
         if self._writer is not None:
             recorder.observers.append(self._writer.add)
         recorder.topic_name = partial(_topic_name, data.topics)
 
     async def close(self, timeout_s: float) -> None:
         """Write the last records, unless that takes too long."""
-        if self._writer is not None:
+        if self._background is not None and self._background.thread.is_started:
             with suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):
                     await finish_records(self._recorder)
+            self._background.close()
+        if self._writer is not None:
             await self._writer.close(timeout_s)
 
     def halt(self) -> None:
+        """Write nothing more."""
+        if self._background is not None:
+            self._background.close()
         if self._writer is not None:
             self._writer.halt()
 

@@ -127,6 +127,20 @@ async def test_members_of_all_processes_share_groups_and_admin_methods_see_all_o
             [topic] = await coordinator.topics()
             assert (topic.name, len(topic.partitions)) == ("jobs", 6)
             assert coordinator.health().is_ready
+        await check_explanations(coordinators, GROUPS[0])
+
+
+async def check_explanations(coordinators: tuple[Coordinator, Coordinator, Coordinator], group: str) -> None:
+    """Only the node of a group has its records; the others name it."""
+    first, second, observer = coordinators
+    owner, other = (first, second) if owner_of(first, group) == "a" else (second, first)
+    explained = await owner.explain(group)
+    assert explained.now is not None and explained.now.member_count == 3
+    assert explained.rebalances == await owner.rebalances(group, limit=10) != ()
+    for coordinator in (other, observer):
+        with pytest.raises(CoordinatorError, match=f"is on the node {owner.bootstrap}: ask it there") as caught:
+            await coordinator.explain(group)
+        assert caught.value.code is ErrorCode.NOT_COORDINATOR
 
 
 @async_test

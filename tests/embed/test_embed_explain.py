@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from typing import Any
 
 import pytest
@@ -49,3 +50,9 @@ def test_blocking_form() -> None:
         next(iter(member.assignments()))
         assert coordinator.explain("jobs").rebalances == coordinator.rebalances("jobs", limit=5)
         assert len(coordinator.rebalances("jobs")) == 1
+
+
+def test_thread_of_the_recorder_ends_with_the_coordinator() -> None:
+    threads = set(threading.enumerate())
+    asyncio.run(explain_the_last_rebalance())
+    assert set(threading.enumerate()) <= threads
