@@ -7,6 +7,7 @@ printed with the command that repeats them, and bars that what was measured miss
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,4 +47,5 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the programs of the proofs end, too
     sys.exit(main(sys.argv[1:]))

@@ -8,6 +8,8 @@ from __future__ import annotations
 import gc
 import logging
 import multiprocessing
+import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -34,6 +36,15 @@ def run_chunk(proof: Proof, seeds: range) -> Done:
     return seeds, failures
 
 
+def run_in_process(proof: Proof, seeds: range) -> Done:
+    """The same in a process of the pool. If it is ended, it ends the program that it runs (``proofs.run_pytest``)."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    try:
+        return run_chunk(proof, seeds)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def chunks(seeds: range, size: int) -> list[range]:
     return [seeds[start : start + size] for start in range(0, len(seeds), size)]
 
@@ -52,10 +63,12 @@ def advance(
     remaining = chunks(seeds, proof.chunk)
     with ExitStack() as stack:
         run: Callable[[partial[Done], list[range]], Iterator[Done]] = map
+        run_seeds = run_chunk
         if not proof.is_measured:
             pool = multiprocessing.get_context("spawn").Pool(processes, initializer=logging.disable)
             run = stack.enter_context(pool).imap
-        for seeds, failures in run(partial(run_chunk, proof), remaining):
+            run_seeds = run_in_process
+        for seeds, failures in run(partial(run_seeds, proof), remaining):
             progress.add(name, commit, seeds, failures)
             for seed, text in failures.items():
                 print(f"{name}: seed {seed} failed: {text[:300]}\n  {proof.repeat.format(seed=seed)}", flush=True)

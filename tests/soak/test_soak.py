@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from peers.waiting import wait_until
 
 from .__main__ import PROGRESS_FILE, main
 from .progress import Progress, current_commit
 from .proofs import PROOFS, ROOT, Proof
 from .runner import soak
+
+LONG_S = 600
 
 
 def fail_on_seed_5(seed: int) -> str | None:
@@ -20,6 +26,13 @@ def fail_on_seed_5(seed: int) -> str | None:
 
 def log_a_warning(seed: int) -> None:
     logging.getLogger("callboard").warning("seed %d", seed)
+
+
+def run_a_program(seed: int) -> None:
+    """The second seed takes long. Its program writes its process id."""
+    if seed:
+        program = f"import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep({LONG_S})"
+        subprocess.run([sys.executable, "-c", program], check=False)
 
 
 TOY = {"toy": Proof(fail_on_seed_5, 12, 4, "run {seed}")}
@@ -47,6 +60,37 @@ def test_soak_without_time_resumes_after_the_last_chunk(tmp_path: Path) -> None:
     assert (first.commit, first.first_seed, first.seeds_done) == ("c1", 0, 4)
     assert (second.commit, second.first_seed, second.seeds_done) == ("c2", 4, 8)
     assert second.failures == {"5": "bad"}
+
+
+def test_run_that_is_ended_ends_its_programs_and_resumes_with_the_seed_that_was_interrupted(tmp_path: Path) -> None:
+    program = """
+import signal
+from pathlib import Path
+from soak.progress import Progress
+from soak.proofs import Proof
+from soak.runner import soak
+from soak.test_soak import run_a_program
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    soak({"toy": Proof(run_a_program, 2, 1, "")}, Progress(Path("progress.json")), "c1", 600, processes=1)
+"""
+    (tmp_path / "run.py").write_text(program)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
+    with subprocess.Popen([sys.executable, "run.py"], cwd=tmp_path, env=environment, stderr=subprocess.PIPE) as running:
+        wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), bool, "the program")
+        running.send_signal(signal.SIGTERM)
+        running.communicate()
+    pid = int((tmp_path / "pid").read_text())
+    wait_until(lambda: is_running(pid), lambda runs: not runs, "the end of the program")
+    assert Progress(tmp_path / "progress.json").seeds_done("toy") == 1
+
+
+def is_running(pid: int) -> bool:
+    """A process whose parent has not asked for its end is not running."""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False
 
 
 def test_measured_proof_begins_anew_on_another_commit(tmp_path: Path) -> None:
