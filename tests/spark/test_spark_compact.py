@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -212,7 +213,10 @@ def test_spark_submit_runs_submit_compact(java: None, tmp_path: Path) -> None:
     submit = Path(sys.executable).parent / "spark-submit"
     assert submit.exists(), "spark-submit is part of pyspark"
     arguments = ["--master", "local[2]", submit_compact.__file__, "--data", str(root)]
-    completed = subprocess.run([str(submit), *arguments], capture_output=True, text=True, check=False, timeout=600)
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}  # by which spark-submit finds Spark
+    completed = subprocess.run(
+        [str(submit), *arguments], capture_output=True, text=True, check=False, timeout=600, env=environment
+    )
     assert completed.returncode == 3, completed.stderr
     assert f"{PARTITIONS - 1} partitions compacted, 0 had nothing to do" in completed.stdout
     assert f"callboard: {path}: damaged batch at byte 0" in completed.stdout, (
