@@ -7,13 +7,13 @@ kills it if this process dies first.
 from __future__ import annotations
 
 import base64
-import ctypes
 import os
 import re
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import uuid
@@ -67,6 +67,14 @@ To get one, which needs Java {LEAST_JAVA} or newer (Debian: apt install openjdk-
   curl -LO https://archive.apache.org/dist/kafka/4.3.1/kafka_2.13-4.3.1.tgz
   tar xzf kafka_2.13-4.3.1.tgz
   callboard bench kafka --kafka kafka_2.13-4.3.1"""
+
+DIES_WITH_PARENT = """
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG, SIGKILL
+if os.getppid() == int(sys.argv[1]):
+    os.execvp(sys.argv[2], sys.argv[2:])
+"""
+"""Becomes the program in its arguments, which the system kills when its parent dies: nobody else would stop it then."""
 
 JAVA_VERSION = re.compile(r'version "(\d+)([^"]*)"')
 KAFKA_JAR = re.compile(r"kafka_[\d.]+-(.+)\.jar")
@@ -156,12 +164,11 @@ def process_group(command: Sequence[str], log: Path) -> Iterator[subprocess.Pope
     """Run a program in a process group of its own. At the end the group gets SIGTERM, and SIGKILL if it stays."""
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command,
+            [sys.executable, "-c", DIES_WITH_PARENT, str(os.getpid()), *command],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             start_new_session=True,
-            preexec_fn=_die_with_parent,
         )
     try:
         yield process
@@ -171,11 +178,6 @@ def process_group(command: Sequence[str], log: Path) -> Iterator[subprocess.Pope
             process.wait(STOP_TIMEOUT_S)
         _signal_group(process, signal.SIGKILL)
         process.wait()
-
-
-def _die_with_parent() -> None:
-    """In the child, before the program starts: PR_SET_PDEATHSIG, since nobody else would stop it then."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
