@@ -8,6 +8,7 @@ import struct
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -90,6 +91,24 @@ def test_key_held_by_a_frozen_peer_is_created_after_its_connection_is_ended(post
         assert await store.get([key]) == [b"mine"]
 
     run(postgres.url(), body, patience_s=SHORT_S)
+
+
+def test_create_begins_one_task(postgres: PostgresServer) -> None:
+    """Each round of commits waits for one create, and each task adds two turns of the loop to it."""
+    begun = list[str]()
+
+    def note_task(loop: asyncio.AbstractEventLoop, work: Any, **names: Any) -> asyncio.Task[Any]:
+        begun.append(work.__qualname__)
+        return asyncio.Task(work, loop=loop, **names)
+
+    async def body(store: PostgresStore) -> None:
+        assert await store.create(new_key(), b"opens the session")
+        asyncio.get_running_loop().set_task_factory(note_task)
+        assert await store.create(new_key(), b"round")
+        asyncio.get_running_loop().set_task_factory(None)
+
+    run(postgres.url(), body)
+    assert begun == ["Session._ask"]
 
 
 async def rejected(store: PostgresStore, key: str) -> None:

@@ -14,57 +14,48 @@ T = TypeVar("T")
 class Operations:
     """Runs operations of one store, each within a time limit. ``close`` ends them all.
 
-    An operation that has not ended in time is cancelled. It may still have its effect later.
+    An operation that has not ended in time is cancelled. It may still have its effect later. Each runs in the task of
+    its caller: a round of commits waits for one, and each further task would add two turns of the loop to it.
     """
 
     def __init__(self, engine: str, limit_s: float) -> None:
         self._engine = engine
         self._limit_s = limit_s
-        self._running: set[asyncio.Task[Any]] = set()
-        self._closing: asyncio.Future[None] | None = None
+        self._running: set[asyncio.Timeout] = set()
+        self._is_closed = False
+        self._all_ended = asyncio.Event()
 
     async def run(self, what: str, operation: Coroutine[Any, Any, T], limit_s: float | None = None) -> T:
         """The operation's result. Raises StoreUnavailable after the limit, and when the store is closed."""
-        limit_s = self._limit_s if limit_s is None else limit_s
-        closing = self._closing_future()
-        if closing.done():
+        if self._is_closed:
             operation.close()
             raise self._closed(what)
-        task = asyncio.create_task(operation)
-        self._running.add(task)
-        task.add_done_callback(self._ended)
+        limit_s = self._limit_s if limit_s is None else limit_s
+        limit = asyncio.timeout(limit_s)
         try:
-            either: set[asyncio.Future[Any]] = {task, closing}
-            await asyncio.wait(either, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+            async with limit:
+                self._running.add(limit)
+                return await operation
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            if self._is_closed:
+                raise self._closed(what) from None
+            raise StoreUnavailable(f"{self._engine} has not answered a {what} in {limit_s:g} s") from None
         finally:
-            if not task.done():
-                task.cancel()
-        if task.done() and not task.cancelled():
-            return task.result()
-        if closing.done():
-            raise self._closed(what)
-        raise StoreUnavailable(f"{self._engine} has not answered a {what} in {limit_s:g} s")
+            self._running.discard(limit)
+            if not self._running:
+                self._all_ended.set()
 
     async def close(self) -> None:
         """End all operations and wait until they have ended. A second call does nothing."""
-        closing = self._closing_future()
-        if not closing.done():
-            closing.set_result(None)
-        for task in self._running:
-            task.cancel()
-        if self._running:
-            await asyncio.wait(self._running)
-
-    def _closing_future(self) -> asyncio.Future[None]:
-        """Made at first use, because there may be no event loop before."""
-        if self._closing is None:
-            self._closing = asyncio.get_running_loop().create_future()
-        return self._closing
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._running.discard(task)
-        if not task.cancelled():
-            task.exception()  # nobody may be waiting for it any more
+        self._is_closed = True
+        for limit in self._running:
+            if not limit.expired():
+                limit.reschedule(asyncio.get_running_loop().time())
+        while self._running:
+            self._all_ended.clear()
+            await self._all_ended.wait()
 
     def _closed(self, what: str) -> StoreUnavailable:
         return StoreUnavailable(f"the store is closed; the outcome of a {what} is unknown")

@@ -13,13 +13,15 @@ properties of PostgreSQL shape this module:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 from urllib.parse import urlsplit
 
 from ...common.errors import StartError
+from ...common.logs import get_logger
 from ..continuity import Check
 from ..keys import REGISTER, TOPICS
-from ..store import check_key
+from ..store import StoreRefused, StoreUnavailable, check_key
 from .operations import Operations
 from .postgres_listener import Listener
 from .postgres_session import CHANNEL, Rows, Session, Sessions, SessionSource
@@ -55,6 +57,8 @@ join pg_stat_activity peer on peer.pid = blocking.pid
 where waiting.wait_event_type = 'Lock' and waiting.query like '%insert into callboard.store%'
   and waiting.datname = current_database() and waiting.usename = current_user
   and peer.wait_event = 'ClientRead' and peer.state_change < clock_timestamp() - make_interval(secs => $1)"""
+
+log = get_logger("callboard.cluster")
 
 
 def open_store(url: str, client: str) -> PostgresStore:
@@ -94,6 +98,23 @@ class SessionReader:
 
     async def list(self, prefix: str, after: str = "") -> list[str]:
         return sorted(row[0] for row in await read(self._session, LIST, prefix, after))
+
+
+class Patience:
+    """Does ``work`` after ``patience_s``, unless ``end`` was called, which also ends the work."""
+
+    def __init__(self, patience_s: float, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._work = work
+        self._task: asyncio.Task[None] | None = None
+        self._timer = asyncio.get_running_loop().call_later(patience_s, self._begin)
+
+    def _begin(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._work())
+
+    def end(self) -> None:
+        self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
 
 
 class PostgresStore:
@@ -162,14 +183,17 @@ class PostgresStore:
         await self._listener.close()
 
     async def _create(self, query: str, key: str, value: bytes) -> Rows:
-        creating = asyncio.ensure_future(self._creates.fetch(query, key, value))
+        patience = Patience(self._patience_s, self._end_frozen_peers)
         try:
-            done, _ = await asyncio.wait({creating}, timeout=self._patience_s)
-            if not done:
-                await self._others.fetch(END_FROZEN_PEERS, self._patience_s)
-            return await creating
+            return await self._creates.fetch(query, key, value)
         finally:
-            creating.cancel()
+            patience.end()
+
+    async def _end_frozen_peers(self) -> None:
+        try:
+            await self._others.fetch(END_FROZEN_PEERS, self._patience_s)
+        except (StoreUnavailable, StoreRefused) as error:
+            log.warning("a peer that may be frozen could not be disconnected", reason=str(error))
 
     async def _read(self, query: str, *arguments: object) -> Rows:
         async with self._others.session() as session:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from typing import Any
 from weakref import WeakSet
 
@@ -66,15 +66,14 @@ class Session:
         synchronous standby as if it had succeeded.
         """
         self._warning = ""
-        asking = asyncio.ensure_future(self._ask(query, arguments))
+        asking = asyncio.get_running_loop().create_task(self._ask(query, arguments))
         asking.add_done_callback(_ignore_outcome)
         try:
-            await asyncio.wait({asking})
-        finally:
+            rows: Rows = await asyncio.shield(asking)
+        except asyncio.CancelledError:
             if not asking.done():
                 self.drop()
-        try:
-            rows: Rows = asking.result()
+            raise
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
             raise translated(error, self._address) from error
         if self._warning:
@@ -199,6 +198,22 @@ class SessionSource:
         self._timeline = timeline
 
 
+class BorrowedSession:
+    """A session while it is used."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self._session: Session | None = None
+
+    async def __aenter__(self) -> Session:
+        self._session = await self._sessions.take()
+        return self._session
+
+    async def __aexit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+        assert self._session is not None
+        self._sessions.take_back(self._session, is_usable=error_type is None)
+
+
 class Sessions:
     """At most ``limit`` sessions, opened when they are needed and used again. The last one used is the next."""
 
@@ -219,18 +234,26 @@ class Sessions:
             opening = (stack.enter_async_context(self.session()) for _ in range(self._limit))
             await asyncio.gather(*opening, return_exceptions=True)
 
-    @asynccontextmanager
-    async def session(self) -> AsyncIterator[Session]:
+    def session(self) -> BorrowedSession:
         """A session for one user. It is dropped after an error."""
-        async with self._free:
+        return BorrowedSession(self)
+
+    async def take(self) -> Session:
+        """A session that is free, when there is one. Let it be taken back after use."""
+        await self._free.acquire()
+        try:
             self._idle = [session for session in self._idle if not session.is_closed]
-            session = self._idle.pop() if self._idle else await self._source.open()
-            try:
-                yield session
-            except BaseException:
-                session.drop()
-                raise
+            return self._idle.pop() if self._idle else await self._source.open()
+        except BaseException:
+            self._free.release()
+            raise
+
+    def take_back(self, session: Session, *, is_usable: bool) -> None:
+        if is_usable:
             self._idle.append(session)
+        else:
+            session.drop()
+        self._free.release()
 
     def close(self) -> None:
         """Drop the idle sessions. None must be in use."""
