@@ -14,7 +14,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
-import pykka
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
@@ -180,18 +179,18 @@ class GroupPage:
             await asyncio.to_thread(self._add_answers, answers)
 
     async def _ask(self, names: Sequence[str]) -> list[ActiveGroup]:
-        """The answers that come in time."""
+        """The answers that come in time. A reply is an exception if the node stops, or after a bug, which is logged."""
         replies = [(self._describe(name), self._node.local.ask(OffsetFetch(name, None), ORIGIN)) for name in names]
         answers: list[ActiveGroup] = []
         timeout_s = max(min(self._end_s - time.monotonic(), LAG_TIMEOUT_S), 0)
-        with suppress(TimeoutError, pykka.ActorDeadError):
+        with suppress(Exception):
             async with asyncio.timeout(timeout_s):
                 for described, fetched in replies:
                     await described
                     await fetched
         for described, fetched in replies:
             if described.done() and fetched.done():
-                with suppress(pykka.ActorDeadError):
+                with suppress(Exception):
                     answers.append(ActiveGroup(described.get(), fetched.get()))
         return answers
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 import sys
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -20,6 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from callboard import Coordinator
 from callboard.actors.engine_ports import ReplyTo
 from callboard.actors.messages import GroupRequest
+from callboard.runtime.cli.serve import Serving, serving_health
 from callboard.runtime.node import group_page
 from callboard.runtime.node.group_figures import (
     Assigned,
@@ -32,6 +34,8 @@ from callboard.runtime.node.group_query import GroupQuery, InvalidQuery, matcher
 from callboard.runtime.node.group_series import STYLES, Style, families
 from callboard.runtime.node.health import BadQuery
 from callboard.runtime.node.metrics import pages
+from callboard.runtime.settings.metric_options import MetricOptions
+from callboard.runtime.settings.table import Options
 
 
 def samples(page: bytes) -> dict[str, float]:
@@ -195,16 +199,28 @@ async def test_groups_that_are_not_read_in_time_are_counted(tmp_path: Path, monk
 
 @async_test
 async def test_group_that_does_not_answer_is_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_page, "WORK_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(group_page, "LAG_TIMEOUT_S", 0.05)
+    async with three_groups(tmp_path) as coordinator:
+        with monkeypatch.context() as silent:
+            silent.setattr(coordinator.node.local, "post", lambda message, reply: None)
+            page = samples(await pages_of(coordinator).get(""))
+    assert {name for name in page if "_members" in name} == {"kafka_consumergroup_members{consumergroup=packed}"}
+    assert page["callboard_groups_unread{}"] == 2
+
+
+@async_test
+async def test_group_whose_actor_fails_is_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with three_groups(tmp_path) as coordinator:
         post = coordinator.node.local.post
 
         def post_others(message: GroupRequest, reply: ReplyTo) -> None:
-            if message.group_id != "classic":
+            if message.group_id == "classic":
+                reply.set_exception((RuntimeError, RuntimeError("a bug"), None))
+            else:
                 post(message, reply)
 
-        with monkeypatch.context() as silent:
-            silent.setattr(coordinator.node.local, "post", post_others)
+        with monkeypatch.context() as failing:
+            failing.setattr(coordinator.node.local, "post", post_others)
             page = samples(await pages_of(coordinator).get(""))
     shown = {name for name in page if "_members" in name}
     assert shown == {
@@ -327,6 +343,20 @@ async def test_page_over_http(tmp_path: Path) -> None:
     assert (refused.status, refused.text) == (400, "top='many': expected a number from 1 to 1000\n")
     assert (off.status, off.text) == (404, "/metrics/groups needs the option --group-metrics\n")
     assert "consumergroup" not in ordinary.text
+
+
+@pytest.mark.parametrize(("has_groups", "status"), [(True, 200), (False, 404)])
+@async_test
+async def test_option_of_serve_switches_the_page_on(tmp_path: Path, has_groups: bool, status: int) -> None:
+    served = Serving()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        options = Options(metric_options=MetricOptions(has_groups=has_groups))
+        with serving_health(served, listening, asyncio.get_running_loop(), options):
+            async with Coordinator(tmp_path) as coordinator:
+                served.node = coordinator.node
+                response = await asyncio.to_thread(get, port, "/metrics/groups")
+    assert response.status == status
 
 
 @async_test
