@@ -128,13 +128,21 @@ PACKAGES: dict[str, Package] = {
         ("runtime/front/__init__",),
         ("actors", "actors/callboard_error.py", "runtime/common", "runtime/embed", "runtime/member"),
     ),
+    # The HTTP API, imported only where it is served.
+    "runtime/web": Package(
+        ("runtime/web",),
+        (
+            *("actors", "actors/text.py", "runtime/embed", "runtime/kafka", "runtime/node", "runtime/security"),
+            "runtime/settings",
+        ),
+    ),
     "runtime/cli": Package(
         ("runtime/cli",),
         (
             *(*ACTORS, "runtime/client", "runtime/common", "runtime/disk", "runtime/engine", "runtime/front"),
             *("runtime/log", "runtime/log/compaction", "runtime/node", "runtime/security", "runtime/settings"),
             *("runtime/topics", "runtime/cluster", "runtime/cluster/compaction", "runtime/cluster/engines"),
-            "runtime/embed/cluster_environment.py",
+            *("runtime/embed/cluster_environment.py", "runtime/web"),
         ),
     ),
     "runtime/testing": Package(
@@ -145,7 +153,7 @@ PACKAGES: dict[str, Package] = {
             *("runtime/member", "runtime/node", "runtime/settings", "runtime/topics"),
         ),
     ),
-    "runtime/front/programs": Package(("runtime/front",), ("runtime/cli", "runtime/testing")),
+    "runtime/front/programs": Package(("runtime/front",), ("runtime/cli", "runtime/testing", "runtime/web")),
     "spark": Package(
         ("spark",),
         (

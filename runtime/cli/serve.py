@@ -27,6 +27,7 @@ from ..node.connection_limit import raise_limit
 from ..node.listening import NO_SOCKETS, Sockets, bind, bind_health, listening_addresses
 from ..settings.listeners import format_listeners
 from ..settings.table import Options, Settings
+from .serve_web import bind_web, serving_web
 from .service_manager import READY, STOPPING, notify
 
 if TYPE_CHECKING:
@@ -48,9 +49,11 @@ def run_server(settings: Settings, options: Options) -> None:
     """Listen, configure the log lines, and run a node until a signal. Raises StartError if a port is taken."""
     with ExitStack() as sockets:
         listening_sockets = {listener.name: sockets.enter_context(bind(listener)) for listener in options.listeners}
-        watch_socket = None if options.metrics is None else sockets.enter_context(bind_health(options.metrics))
+        metrics, web = options.http
+        watch_socket = None if metrics is None else sockets.enter_context(bind_health(metrics))
+        web_socket = None if web is None else sockets.enter_context(bind_web(web))
         logs.configure(sys.stderr, options.log_level, options.log_format)
-        run_node(settings, options, listening_sockets, watch_socket)
+        run_node(settings, options, listening_sockets, watch_socket, web_socket=web_socket)
 
 
 def run_node(
@@ -59,6 +62,7 @@ def run_node(
     listening_sockets: Sockets,
     watch_socket: socket.socket | None = None,
     shared_sockets: Sockets = NO_SOCKETS,
+    web_socket: socket.socket | None = None,
 ) -> None:
     """Run a node until a signal. The process belongs to the node alone, so process-wide settings are changed here.
 
@@ -78,7 +82,7 @@ def run_node(
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         log_failure = runner.run(
-            serve_until_signal(Node, settings, options, listening_sockets, watch_socket, shared_sockets)
+            serve_until_signal(Node, settings, options, listening_sockets, watch_socket, shared_sockets, web_socket)
         )
     if log_failure:
         print_error(f"stopped, after its log had failed: {log_failure}", flush=True)
@@ -113,6 +117,7 @@ async def serve_until_signal(
     listening_sockets: Sockets,
     watch_socket: socket.socket | None,
     shared_sockets: Sockets,
+    web_socket: socket.socket | None = None,
 ) -> str:
     """Start, print the ready line, wait for a signal, stop. Returns why the log has failed; "" if it has not.
 
@@ -128,7 +133,10 @@ async def serve_until_signal(
     if any(listener.has_tls for listener in options.listeners):
         loop.add_signal_handler(RELOAD_SIGNAL, reload_certificates, serving)
     environment = server_environment(settings, options, listening_sockets, serving.refuse)
-    with serving_health(serving, watch_socket, loop, options):
+    with (
+        serving_health(serving, watch_socket, loop, options),
+        serving_web(lambda: serving.node, web_socket, options.http.web, loop),
+    ):
         node = await node_class.open(settings, options, environment, listening_sockets, on_folder_lost=stopping.set)
         serving.node = node
         if shared_sockets:

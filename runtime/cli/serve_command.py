@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..common.errors import StartError
+from ..settings.http_options import GivenWeb
 from ..settings.load import load
 from ..settings.metric_options import MetricOptions
 from .main import SERVICE_CONTEXT, make_app
@@ -33,6 +35,8 @@ from .serve_options import (
     SyncOption,
     TopicOption,
     UnsafeSettingsOption,
+    WebOption,
+    WebTrustOption,
     WorkerPortsOption,
     WorkersOption,
 )
@@ -55,6 +59,8 @@ def serve(
     metrics_lag: MetricsLagOption = None,
     group_metrics: GroupMetricsOption = False,
     request_metrics: RequestMetricsOption = False,
+    web: WebOption = None,
+    web_trust: WebTrustOption = None,
     file_mode: FileModeOption = None,
     config_file: ConfigOption = None,
     dynamic_settings: DynamicSettingsOption = None,
@@ -86,6 +92,7 @@ def serve(
         log_level=log_level,
         log_format=log_format,
         shown=MetricOptions(tuple(metrics_lag or ()), group_metrics, request_metrics),
+        web=GivenWeb(web, web_trust),
         cluster=cluster,
         node_name=node_name,
         workers=workers,
@@ -94,6 +101,11 @@ def serve(
         inter_broker_listener_name=inter_broker_listener_name,
     )
     if options.cluster.workers > 1 or has_workers(options):
+        if options.http.web is not None:
+            address = options.http.web.address
+            raise StartError(
+                f"bad web '{address}': expected it without workers, each of which has a part of the groups"
+            )
         from .serve_workers import run_workers
 
         run_workers(settings, options)

@@ -84,6 +84,17 @@ RequestMetricsOption = Annotated[
         help="Count and time requests by API in /metrics, which takes two or three microseconds of each.",
     ),
 ]
+WebOption = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="The address for the HTTP API of docs/http.md.  [default: none]"),
+]
+WebTrustOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HEADER",
+        help="The header in which an authenticating proxy in front of --web names the user. Nobody else may reach it.",
+    ),
+]
 ClusterOption = Annotated[
     str | None,
     typer.Option(
@@ -115,9 +126,9 @@ ConfigOption = Annotated[
         metavar="FILE.toml",
         envvar="CALLBOARD_CONFIG",
         help="A file with the keys listen, advertised, listener_security_protocol_map, inter_broker_listener_name, "
-        "data, sync, metrics, metrics_lag, group_metrics, request_metrics, dynamic_settings, unsafe_settings, "
-        "ignore_saved_settings, insecure, file_mode, log_level, log_format, cluster, node_name, workers, worker_ports, "
-        "[topics], [settings]. Command-line options override it.",
+        "data, sync, metrics, metrics_lag, group_metrics, request_metrics, web, web_trust, dynamic_settings, "
+        "unsafe_settings, ignore_saved_settings, insecure, file_mode, log_level, log_format, cluster, node_name, "
+        "workers, worker_ports, [topics], [settings]. Command-line options override it.",
     ),
 ]
 DynamicSettingsOption = Annotated[

@@ -71,7 +71,7 @@ def run(config: WorkerConfig) -> int:
                 {name: sockets.enter_context(socket(fileno=fd)) for name, fd in fds.items()}
                 for fds in (config.shared_fds, config.own_fds)
             )
-            watch = None if options.metrics is None else sockets.enter_context(bind_health(options.metrics))
+            watch = None if options.http.metrics is None else sockets.enter_context(bind_health(options.http.metrics))
             run_node(config.settings, options, own, watch, shared)
     except StartError as error:
         print_error(error)

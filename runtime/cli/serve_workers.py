@@ -25,6 +25,7 @@ from ..disk.disk import Disk
 from ..node.listening import Sockets, bind
 from ..settings.address import Address
 from ..settings.audit import STDOUT
+from ..settings.http_options import HttpOptions
 from ..settings.listeners import Listener
 from ..settings.table import Options, Settings
 from .serve import FAILED_EXIT_CODE, FORCED_EXIT_CODE, RELOAD_SIGNAL, STATS_SIGNAL, STOP_SIGNALS, ready_address
@@ -92,7 +93,7 @@ def descriptors(sockets: Sockets) -> dict[str, int]:
 
 def worker_options(options: Options, number: int, ports: Mapping[str, int]) -> Options:
     """The options of one worker, which is a server of its own. ``ports``: its own, by listener. Raises StartError."""
-    cluster, metrics = options.cluster, options.metrics
+    cluster, metrics = options.cluster, options.http.metrics
     if metrics is not None and metrics.port == 0:
         raise StartError(
             f"bad metrics '{metrics}': expected a port, because the workers have this one and those that follow it"
@@ -101,7 +102,7 @@ def worker_options(options: Options, number: int, ports: Mapping[str, int]) -> O
         options,
         listeners=tuple(worker_listener(listener, ports[listener.name]) for listener in options.listeners),
         data=worker_folder(options, number),
-        metrics=None if metrics is None else Address(metrics.host, metrics.port + number - 1),
+        http=HttpOptions(None if metrics is None else Address(metrics.host, metrics.port + number - 1)),
         cluster=cluster._replace(
             url=cluster.url or store_url(options.data),
             node_name=f"{cluster.node_name or 'worker'}-{number}",

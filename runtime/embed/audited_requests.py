@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.group.reset_messages import ResetOffsets
@@ -16,6 +17,18 @@ if TYPE_CHECKING:
     from ..node.node import Node
 
 WHO: Final = Who(str(IN_PROCESS))
+
+
+class AskedBy(NamedTuple):
+    """On whose behalf the program calls a method. ``asked``: what that one has asked for. ``reason``: why."""
+
+    who: Who
+    asked: Asked
+    reason: str
+
+
+ASKED_BY: ContextVar[AskedBy | None] = ContextVar("callboard_asked_by", default=None)
+"""Set it in the task that calls a method: the change is recorded with it. Without it, it is the program's own."""
 
 METHODS: Mapping[type, str] = {
     OffsetCommit: "reset",
@@ -36,7 +49,8 @@ def check_audit(audit: Audit) -> None:
 def record_change(node: Node, method: str, change: Change | None, reason: str = "") -> None:
     """Record a change by a method of the coordinator, if there is one."""
     if change is not None:
-        node.services.audit.changed(WHO, Asked(f"Coordinator.{method}"), [change], reason)
+        caller = ASKED_BY.get() or AskedBy(WHO, Asked(f"Coordinator.{method}"), reason)
+        node.services.audit.changed(caller.who, caller.asked, [change], caller.reason)
 
 
 async def ask_recorded(node: Node, ask: Callable[[Any], Awaitable[Any]], message: GroupRequest) -> Any:

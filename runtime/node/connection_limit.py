@@ -17,6 +17,8 @@ from ..common.errors import StartError
 RESERVE = 64  # the journal, locks, topics, processes that load or compact, the loop itself: about thirty
 HTTP_CONNECTIONS_MAX = 16  # of --metrics; the oldest one is closed for a new one
 HTTP_FILES = HTTP_CONNECTIONS_MAX + 5  # its listener, its loop (three), and one more while the oldest one is closed
+WEB_CONNECTIONS_MAX = 32  # of --web; a connection beyond them is closed at once
+WEB_FILES = WEB_CONNECTIONS_MAX + 6  # its listener, its loop (three), and some more that are about to be closed
 CONNECTIONS_MIN = 16  # a server with fewer connections is useless
 DESCRIPTORS_MAX = 2**20  # by default Linux allows no more, and macOS does not allow RLIM_INFINITY
 LOG_INTERVAL_MS = 60_000  # many refused connections are one log line a minute
@@ -33,13 +35,13 @@ def raise_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
 
 
-def connections_max(partitions: int, *, has_http: bool = False) -> int:
+def connections_max(partitions: int, *, has_http: bool = False, has_web: bool = False) -> int:
     """The maximum number of connections for a log of so many partitions. StartError if it is too low to be useful."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return sys.maxsize
     files = 2 * partitions + RESERVE  # each partition's open segment, and its duplicate during a checkpoint
-    files += HTTP_FILES if has_http else 0
+    files += (HTTP_FILES if has_http else 0) + (WEB_FILES if has_web else 0)
     if soft < files + CONNECTIONS_MIN:
         raise StartError(
             f"this process may open {soft} files, expected {files + CONNECTIONS_MIN} or more for {partitions}"

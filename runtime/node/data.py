@@ -158,7 +158,7 @@ def _connections_max(options: Options, folder: DataFolder, environment: Environm
     if not environment.disk.is_real:
         return sys.maxsize
     partitions = folder.offsets_partitions + folder.transactions_partitions
-    return connections_max(partitions, has_http=options.metrics is not None)
+    return connections_max(partitions, has_http=options.http.metrics is not None, has_web=options.http.web is not None)
 
 
 def _make_store(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from stat import S_IMODE, S_IROTH
 from typing import Any, TypeVar
@@ -14,9 +13,10 @@ from ...actors.text import did_you_mean
 from ..common.errors import StartError
 from ..common.logs import Format, Level
 from ..disk.disk import FILE_MODE
-from .address import DEFAULT_LISTEN, parse_address
+from .address import DEFAULT_LISTEN
 from .cluster import parse_cluster
 from .file_mode import parse_file_mode
+from .http_options import GivenWeb, http_options
 from .listener_settings import find_listener_setting, split_settings
 from .listeners import Listener, check_exposed, parse_inter_broker_listener, parse_listeners, with_settings
 from .metric_options import MetricOptions, check_lag_groups
@@ -77,6 +77,8 @@ KEYS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "metrics_lag": TEXTS,
     "group_metrics": BOOLEAN,
     "request_metrics": BOOLEAN,
+    "web": TEXT,
+    "web_trust": TEXT,
     "dynamic_settings": TEXT,
     "unsafe_settings": BOOLEAN,
     "ignore_saved_settings": BOOLEAN,
@@ -149,6 +151,7 @@ def load(
     log_level: str | None = None,
     log_format: str | None = None,
     shown: MetricOptions | None = None,
+    web: GivenWeb | None = None,
     cluster: str | None = None,
     node_name: str | None = None,
     workers: int | None = None,
@@ -177,7 +180,7 @@ def load(
         data=parse_data(value("data", None if data is None else str(data))),
         sync=parse_sync(value("sync", sync, "always")),
         topics=tuple((file_topics(file.get("topics", {}), config) | option_topics(topics)).items()),
-        metrics=optional(partial(parse_address, "metrics"), value("metrics", metrics)),
+        http=http_options(file, metrics, web or GivenWeb()),
         metric_options=metric_options(file, shown or MetricOptions()),
         dynamic_settings=parse_dynamic_peers(value("dynamic_settings", dynamic_settings, "local")),
         unsafe_settings=unsafe_settings or file.get("unsafe_settings", False),
@@ -194,7 +197,7 @@ def load(
             len(listeners),
         ),
     )
-    return load_safe_settings(given.table, given.overrides, allows_unsafe=options.unsafe_settings), options
+    return checked_settings(given.table, given.overrides, options), options
 
 
 def metric_options(file: Mapping[str, Any], shown: MetricOptions) -> MetricOptions:
@@ -206,11 +209,17 @@ def metric_options(file: Mapping[str, Any], shown: MetricOptions) -> MetricOptio
     )
 
 
-def load_safe_settings(table: Mapping[str, object], overrides: Sequence[str], *, allows_unsafe: bool) -> Settings:
-    """Raises StartError, also for a value below its safe minimum unless that is allowed."""
+def checked_settings(table: Mapping[str, object], overrides: Sequence[str], options: Options) -> Settings:
+    """Raises StartError, also for a value below its safe minimum, and if clients could pass by the ACLs."""
     settings = load_settings(table, overrides)
-    if not allows_unsafe:
+    if not options.unsafe_settings:
         check_safe(settings)
+    web = options.http.web
+    if web is not None and web.trusted_header is None and settings.authorizer_class_name:
+        raise StartError(
+            f"bad web '{web.address}': authorizer_class_name is set, and the HTTP API applies no ACLs: expected "
+            "--web-trust HEADER, the header in which an authenticating proxy in front of it names the user"
+        )
     return settings
 
 

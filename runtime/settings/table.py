@@ -17,12 +17,12 @@ from ...actors.text import did_you_mean
 from ..common.errors import StartError
 from ..common.logs import Format, Level
 from ..disk.disk import FILE_MODE
-from .address import Address
 from .audit import AuditRows, check_audit
 from .authorization import AuthorizationRows
 from .connections import ConnectionRows
 from .consumer_groups import BELOW, ORDERED, ConsumerGroupRows
 from .group_limits import GroupLimitRows
+from .http_options import HttpOptions
 from .listeners import PLAINTEXT, Listener
 from .metric_options import MetricOptions
 from .recorder import RecorderRows
@@ -341,9 +341,8 @@ class ClusterOptions(NamedTuple):
 class Options:
     """The options of one server: addresses, data folder and others.
 
-    ``inter_broker_listener``: by which the nodes of a cluster connect to each other. ``metrics`` is None if metrics are
-    not served.
-    ``metric_options``: what is among the metrics.
+    ``inter_broker_listener``: by which the nodes of a cluster connect to each other. ``http``: what is
+    served over HTTP. ``metric_options``: what is among the metrics.
     ``dynamic_settings``: clients that may change settings of the broker. ``unsafe_settings``: dynamic changes may go
     below a safe minimum. ``ignore_saved_settings``: start without the changes that are saved in the data folder.
     ``given``: the settings that were given at the start, by name, with their source ("--set"). ``file_mode``:
@@ -356,7 +355,7 @@ class Options:
     data: Path = DEFAULT_DATA
     sync: Sync = "always"
     topics: tuple[tuple[str, int], ...] = ()
-    metrics: Address | None = None
+    http: HttpOptions = field(default_factory=HttpOptions)
     metric_options: MetricOptions = field(default_factory=MetricOptions)
     dynamic_settings: DynamicPeers = "local"
     unsafe_settings: bool = False

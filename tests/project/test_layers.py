@@ -26,6 +26,8 @@ OPTIONAL = {
     "opentelemetry": "otel",
     "pytest": "pytest",
     "re2": "regex",
+    "starlette": "web",
+    "uvicorn": "web",
 }
 DISTRIBUTIONS = {"jwt": "PyJWT", "opentelemetry": "opentelemetry-api", "re2": "google-re2"}
 """Libraries whose package has another name."""

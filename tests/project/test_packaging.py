@@ -73,7 +73,7 @@ def test_wheel_contains_every_file_of_every_package(wheel: Path) -> None:
         f"{name.replace('.', '/')}/{path.name}"
         for name, folder in packages().items()
         for path in folder.iterdir()
-        if path.suffix in (".py", ".typed", ".properties", ".yaml")
+        if path.suffix in (".py", ".typed", ".properties", ".yaml", ".json")
     }
     assert {name for name in ZipFile(wheel).namelist() if not name.startswith(INFO)} == expected
 

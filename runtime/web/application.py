@@ -1,0 +1,94 @@
+"""``app``: the ASGI app of a coordinator."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from importlib.resources import files
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from ..embed.coordinator import Coordinator
+from ..embed.thread import ThreadCoordinator
+from .backend import Backend, backend_of
+from .changing import Changing
+from .guard import Guard
+from .problems import HANDLERS
+from .reading import Reading
+from .snapshots import Snapshots
+
+API: Final = "/api/v1"
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def app(
+    coordinator: Coordinator | ThreadCoordinator,
+    *,
+    hosts: Collection[str] | None = None,
+    trusted_header: str | None = None,
+) -> ASGIApp:
+    """The HTTP API of a coordinator as an ASGI app, to be served or mounted. It authenticates nobody.
+
+    The app may run on another event loop than the coordinator, which may be started later. ``hosts``: by which names,
+    without port, clients may address it, against DNS rebinding; None for all. ``trusted_header``: the header in which
+    an authenticating proxy, or middleware of the program, names the user for the audit trail; requests without it are
+    refused.
+    """
+    return make_app(backend_of(coordinator), hosts, trusted_header)
+
+
+def make_app(backend: Backend, hosts: Collection[str] | None, trusted_header: str | None) -> ASGIApp:
+    snapshots = Snapshots(backend)
+    routed = Starlette(routes=make_routes(backend, snapshots), exception_handlers=HANDLERS)
+    return Guard(QuotedPaths(routed), hosts, trusted_header)
+
+
+def make_routes(backend: Backend, snapshots: Snapshots) -> list[Route]:
+    reading, changing = Reading(backend, snapshots), Changing(backend, snapshots)
+    rows = (
+        ("GET", "/groups", reading.groups),
+        ("GET", "/groups/{group}", reading.group),
+        ("GET", "/groups/{group}/members", reading.members),
+        ("GET", "/groups/{group}/offsets", reading.offsets),
+        ("GET", "/topics/{topic}/groups", reading.topic_groups),
+        ("GET", "/lag", reading.lag),
+        ("GET", "/settings", reading.settings),
+        ("GET", "/openapi.json", openapi),
+        ("POST", "/groups/{group}/evict", changing.evict),
+        ("DELETE", "/groups/{group}", changing.delete),
+        ("DELETE", "/groups/{group}/offsets", changing.delete_offsets),
+    )
+    handlers: dict[str, dict[str, Handler]] = {}
+    for method, path, handler in rows:
+        handlers.setdefault(path, {})[method] = handler
+    return [Route(API + path, _by_method(found), methods=list(found)) for path, found in handlers.items()]
+
+
+def _by_method(handlers: Mapping[str, Handler]) -> Handler:
+    async def handle(request: Request) -> Response:
+        return await handlers["GET" if request.method == "HEAD" else request.method](request)
+
+    return handle
+
+
+async def openapi(request: Request) -> Response:
+    """The description of this API."""
+    return Response(files(__package__).joinpath("openapi.json").read_bytes(), media_type="application/json")
+
+
+class QuotedPaths:
+    """Routes the path as it was sent: a group's name may have a slash, which is percent-encoded then."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raw = scope.get("raw_path")
+        if raw:
+            scope = {**scope, "path": raw.partition(b"?")[0].decode("latin-1")}
+        await self._app(scope, receive, send)

@@ -1,0 +1,132 @@
+"""The handlers of changes. Each needs a reason, which is in the audit trail with the user and the address."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from ..embed.audited_requests import ASKED_BY, AskedBy
+from ..kafka.authentication.principal import ANONYMOUS, USER, Principal
+from ..security.audit import Asked, Who
+from .backend import Backend
+from .guard import USER_KEY
+from .problems import BadBody
+from .reading import path_text
+from .snapshots import Snapshots
+
+BODY_BYTES_MAX: Final = 1_000_000
+BODY_TIMEOUT_S: Final = 10.0
+REASON_CHARACTERS_MAX: Final = 1000
+ITEMS_MAX: Final = 10_000
+LISTENER: Final = "web"
+
+T = TypeVar("T")
+Body = dict[str, Any]
+
+
+class Changing:
+    """``backend`` makes the changes, and ``snapshots`` reads a changed group again."""
+
+    def __init__(self, backend: Backend, snapshots: Snapshots) -> None:
+        self._backend = backend
+        self._snapshots = snapshots
+
+    async def evict(self, request: Request) -> JSONResponse:
+        """Remove members, all if none are named."""
+        group, body = path_text(request, "group"), await read_body(request, ("members", "instances"))
+        members, instances = texts(body, "members"), texts(body, "instances")
+        admin = self._backend.admin
+        removed = await self._change(
+            request,
+            body,
+            lambda: admin.remove_members(group, member_ids=members, instance_ids=instances, reason=body["reason"]),
+        )
+        return JSONResponse({"group": group, "removed": list(removed)})
+
+    async def delete(self, request: Request) -> JSONResponse:
+        group, body = path_text(request, "group"), await read_body(request)
+        await self._change(request, body, lambda: self._backend.admin.delete(group))
+        return JSONResponse({"group": group})
+
+    async def delete_offsets(self, request: Request) -> JSONResponse:
+        group, body = path_text(request, "group"), await read_body(request, ("partitions",))
+        chosen = partitions(body)
+        await self._change(request, body, lambda: self._backend.admin.delete_offsets(group, chosen))
+        return JSONResponse({"group": group})
+
+    async def _change(self, request: Request, body: Body, change: Callable[[], Awaitable[T]]) -> T:
+        async def make() -> T:
+            ASKED_BY.set(asked_by(request, body["reason"]))
+            return await change()
+
+        try:
+            return await self._backend.change(make)
+        finally:
+            await self._snapshots.reread(path_text(request, "group"))
+
+
+def asked_by(request: Request, reason: str) -> AskedBy:
+    """The user whom the proxy names, if there is one, and the address that the request came from."""
+    user = request.scope.get(USER_KEY)
+    host, port = request.client or ("", None)
+    principal = Principal(USER, user) if user else ANONYMOUS
+    route = request.scope["route"]
+    return AskedBy(Who(str(principal), host, port, "", LISTENER), Asked(f"{request.method} {route.path}"), reason)
+
+
+# The body ------------------------------------------------------------------------------------------------------------
+
+
+async def read_body(request: Request, names: tuple[str, ...] = ()) -> Body:
+    """A JSON object with a reason and these optional names. Raises BadBody."""
+    data = bytearray()
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            async for chunk in request.stream():
+                data += chunk
+                if len(data) > BODY_BYTES_MAX:
+                    raise BadBody(f"the body is too long, expected at most {BODY_BYTES_MAX} bytes")
+    except TimeoutError:
+        raise BadBody(f"the body has not come in {BODY_TIMEOUT_S:.0f} s") from None
+    try:
+        body = json.loads(data)
+    except (ValueError, RecursionError):
+        raise BadBody(f'the body {bytes(data[:100])!r}: expected JSON, as in {{"reason": "..."}}') from None
+    if not isinstance(body, dict):
+        raise BadBody(f'the body {body!r:.100}: expected an object, as in {{"reason": "..."}}')
+    unknown = body.keys() - {"reason", *names}
+    if unknown:
+        raise BadBody(f"unknown {min(unknown)[:100]!r} in the body: expected some of {', '.join(('reason', *names))}")
+    reason = body.get("reason")
+    if not isinstance(reason, str) or not 1 <= len(reason.strip()) <= REASON_CHARACTERS_MAX:
+        raise BadBody(f"reason {reason!r:.100}: expected a text of 1 to {REASON_CHARACTERS_MAX} characters")
+    return body
+
+
+def texts(body: Body, name: str) -> list[str]:
+    """A list of texts; empty if it is not there. Raises BadBody."""
+    values = body.get(name, [])
+    if not isinstance(values, list) or len(values) > ITEMS_MAX or not all(isinstance(each, str) for each in values):
+        raise BadBody(f"{name} {values!r:.100}: expected a list of at most {ITEMS_MAX} texts")
+    return values
+
+
+def partitions(body: Body) -> list[tuple[str, int]]:
+    """Partitions as objects with a topic and a partition. Raises BadBody."""
+    values = body.get("partitions")
+    if not isinstance(values, list) or not 1 <= len(values) <= ITEMS_MAX:
+        raise BadBody(f"partitions {values!r:.100}: expected a list of 1 to {ITEMS_MAX} partitions")
+    return [_partition(value) for value in values]
+
+
+def _partition(value: Any) -> tuple[str, int]:
+    if isinstance(value, dict) and value.keys() == {"topic", "partition"}:
+        topic, partition = value["topic"], value["partition"]
+        if isinstance(topic, str) and type(partition) is int and 0 <= partition < 2**31:
+            return topic, partition
+    raise BadBody(f'partition {value!r:.100}: expected an object as in {{"topic": "jobs", "partition": 0}}')

@@ -1,0 +1,168 @@
+"""The rows of the list of groups, and the cache that makes a row again only if something of it has changed.
+
+The cache does no I/O. It is used by one thread at a time, and gives up the processor between pieces of its work.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+from sortedcontainers import SortedDict
+
+from ..node.group_figures import GroupFigures, TopicRanges, of_passivated
+
+T = TypeVar("T")
+
+PIECE: Final = 32
+"""Groups that are worked on without a look at the clock."""
+
+WORK_S: Final = 0.001
+PAUSE_S: Final = 0.0001
+"""The event loop may run in the same process: a thread that only computes would keep it waiting for the interpreter."""
+
+
+class GroupRow(NamedTuple):
+    """A group in the list. ``lag`` by topic and as a sum: None if that of a partition is not known.
+
+    ``members`` and ``topics`` are None for a group that has not been read yet, or cannot be read.
+    """
+
+    group: str
+    state: str
+    type: str
+    protocol_type: str
+    members: int | None = None
+    topics: Mapping[str, int | None] | None = None
+    lag: int | None = None
+
+
+class ListedState(NamedTuple):
+    """What the coordinator knows of a group with an actor, or of one that it cannot read."""
+
+    group: str
+    state: str
+    type: str
+    protocol_type: str
+
+
+class GroupsCopy(NamedTuple):
+    """All groups of a node at about one moment."""
+
+    ranges: TopicRanges
+    passive: Sequence[Sequence[tuple[str, bytes]]]
+    active: Sequence[ListedState]
+    unreadable: Sequence[ListedState]
+
+
+class FoundGroup(NamedTuple):
+    """One group: its row if it has an actor, else its packed data; neither if it is gone."""
+
+    row: GroupRow | None = None
+    packed: bytes | None = None
+
+
+class Pacer:
+    """Pauses for a moment whenever a thread has computed for ``WORK_S``."""
+
+    def __init__(self, clock_s: Callable[[], float] = time.perf_counter, sleep: Callable[[float], object] = time.sleep):
+        self._clock_s = clock_s
+        self._sleep = sleep
+        self._since_s = clock_s()
+
+    def pause(self) -> None:
+        if self._clock_s() - self._since_s >= WORK_S:
+            self._sleep(PAUSE_S)
+            self._since_s = self._clock_s()
+
+
+class RowCache:
+    """The rows of all groups, by name. ``ranges``: the offsets of topics of which they were made.
+
+    ``types`` reads the type and the protocol type of a packed group.
+    """
+
+    def __init__(self, types: Callable[[bytes], tuple[str, str]]) -> None:
+        self.rows: SortedDict[str, GroupRow] = SortedDict()
+        self.ranges: TopicRanges = {}
+        self._types = types
+        self._packed: dict[str, bytes] = {}
+
+    def take(self, copy: GroupsCopy, pacer: Pacer) -> None:
+        """Make the rows of a copy. Groups with an actor keep their figures until ``add`` brings newer ones."""
+        changed = _changed_topics(self.ranges, copy.ranges)
+        self.ranges = copy.ranges
+        there: set[str] = set()
+        for groups in copy.passive:
+            for packed_piece in _pieces(groups, pacer):
+                for group, packed in packed_piece:
+                    there.add(group)
+                    self._take_passive(group, packed, changed)
+        for listed_piece in _pieces((*copy.active, *copy.unreadable), pacer):
+            for listed in listed_piece:
+                there.add(listed.group)
+                self._packed.pop(listed.group, None)
+                self.rows[listed.group] = _with_state(self.rows.get(listed.group), listed)
+        for names in _pieces(tuple(self.rows), pacer):
+            for group in names:
+                if group not in there:
+                    self._drop(group)
+
+    def _take_passive(self, group: str, packed: bytes, changed: set[str]) -> None:
+        row = self.rows.get(group)
+        if row is None or self._packed.get(group) is not packed or not _keeps(row, changed):
+            self._packed[group] = packed
+            self.rows[group] = row_of(of_passivated(group, packed, self.ranges), self._types(packed)[0])
+
+    def _drop(self, group: str) -> None:
+        self._packed.pop(group, None)
+        self.rows.pop(group, None)
+
+    def add(self, rows: Iterable[GroupRow]) -> None:
+        """Newer rows of groups with an actor. Those that are gone meanwhile are left out."""
+        self.rows.update((row.group, row) for row in rows if row.group in self.rows and row.group not in self._packed)
+
+    def replace(self, group: str, found: FoundGroup) -> None:
+        """The row of one group, as it is after a change."""
+        self._drop(group)
+        if found.row is not None:
+            self.rows[group] = found.row
+        elif found.packed is not None:
+            self._take_passive(group, found.packed, set())
+
+
+def _pieces(items: Sequence[T], pacer: Pacer) -> Iterator[Sequence[T]]:
+    for first in range(0, len(items), PIECE):
+        yield items[first : first + PIECE]
+        pacer.pause()
+
+
+def row_of(figures: GroupFigures, group_type: str) -> GroupRow:
+    """The lag of a group without committed offsets is not known."""
+    lags = {topic.topic: topic.lag for topic in figures.topics}
+    known = [lag for lag in lags.values() if lag is not None]
+    return GroupRow(
+        figures.group_id,
+        figures.state,
+        str(group_type),
+        figures.protocol_type,
+        figures.members,
+        {**dict.fromkeys(figures.assigned), **lags},
+        sum(known) if known and len(known) == len(lags) else None,
+    )
+
+
+def _with_state(row: GroupRow | None, listed: ListedState) -> GroupRow:
+    if row is None:
+        return GroupRow(*listed)
+    return row._replace(state=listed.state, type=listed.type, protocol_type=listed.protocol_type)
+
+
+def _changed_topics(before: TopicRanges, after: TopicRanges) -> set[str]:
+    """Topics whose offsets have moved, that came or that went."""
+    return {topic for topic in before.keys() | after.keys() if before.get(topic) != after.get(topic)}
+
+
+def _keeps(row: GroupRow, changed: set[str]) -> bool:
+    return not changed or not row.topics or changed.isdisjoint(row.topics)

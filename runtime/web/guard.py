@@ -1,0 +1,82 @@
+"""Guard: what each request passes before it is handled, and the headers that each answer gets."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from .problems import problem
+
+SAFE_METHODS: Final = ("GET", "HEAD", "OPTIONS")
+JSON: Final = "application/json"
+USER_KEY: Final = "callboard.user"
+"""The name in the scope of a request under which the user of an authenticating proxy is found."""
+
+SECURITY_HEADERS: Final[Mapping[str, str]] = {
+    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
+    "X-Frame-Options": "DENY",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class Guard:
+    """``hosts``: the names in the header Host that are accepted, without port; None for all.
+
+    ``trusted_header``: the header in which an authenticating proxy names the user; requests without it are refused.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: Collection[str] | None, trusted_header: str | None) -> None:
+        self._app = app
+        self._hosts = None if hosts is None else frozenset(host.lower() for host in hosts)
+        self._trusted_header = trusted_header
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(SECURITY_HEADERS)
+            await send(message)
+
+        headers = Headers(scope=scope)
+        refusal = self._refusal(scope["method"], headers)
+        if refusal is not None:
+            await problem(*refusal)(scope, receive, send_with_headers)
+            return
+        user = headers.get(self._trusted_header, "") if self._trusted_header else ""
+        await self._app({**scope, USER_KEY: user}, receive, send_with_headers)
+
+    def _refusal(self, method: str, headers: Headers) -> tuple[int, str] | None:
+        """The status and the reason if a request is refused."""
+        host = headers.get("host", "")
+        if self._hosts is not None and host_name(host) not in self._hosts:
+            return 421, f"Host {host[:100]!r}: expected one of {', '.join(sorted(self._hosts))}"
+        if self._trusted_header and not headers.get(self._trusted_header):
+            return 401, f"the header {self._trusted_header} is missing: the proxy in front of this server has to set it"
+        return None if method in SAFE_METHODS else _change_refusal(host, headers)
+
+
+def _change_refusal(host: str, headers: Headers) -> tuple[int, str] | None:
+    """A page of another site can make a browser send a form, but neither this type nor this origin."""
+    content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if content_type != JSON:
+        return 415, f"Content-Type {content_type[:100]!r}: expected {JSON}"
+    origin = headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        return 403, f"Origin {origin[:100]!r}: expected none, or that of the host {host[:100]!r}"
+    return None
+
+
+def host_name(host: str) -> str:
+    """The name in a header Host, without the port, in lower case; an IPv6 address without brackets."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.rpartition(":")[0].lower() if ":" in host else host.lower()

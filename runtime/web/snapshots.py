@@ -1,0 +1,214 @@
+"""Snapshots: the table of all groups of a node, read again and again in the background.
+
+The node's loop copies references to what it has in memory, and answers for groups with an actor, in short pieces. All
+else is done in threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+import pykka
+
+from ...actors.consumer_group.messages import ConsumerGroupDescribed, DescribeConsumerGroup
+from ...actors.consumer_group.records import CONSUMER
+from ...actors.errors import ErrorCode
+from ...actors.group.offsets import packed_types
+from ...actors.messages import DescribeGroup, Fetched, OffsetFetch
+from ...actors.records import CLASSIC
+from ..kafka.services import Origin
+from ..node.group_figures import TopicRanges, of_classic, of_consumers
+from ..node.group_page import read_ranges
+from ..node.node import Node
+from .backend import PATIENCE_S, Backend, Unavailable
+from .group_rows import FoundGroup, GroupRow, GroupsCopy, ListedState, Pacer, RowCache, row_of
+from .group_table import GroupTable
+
+log = logging.getLogger("callboard.runtime.web")
+
+ORIGIN: Final = Origin("callboard-web", "/127.0.0.1", 0)
+INTERVAL_S: Final = 1.0
+"""Between two readings while pages are asked for. It is longer if a reading takes longer."""
+
+IDLE_INTERVAL_S: Final = 10.0
+"""Between two readings while none are."""
+
+IN_USE_S: Final = 60.0
+"""So long after a page it is read often."""
+
+BATCH: Final = 16
+BATCH_PAUSE_S: Final = 0.01
+"""Groups with an actor that are asked at the same time, and the pause after them: other requests are not delayed."""
+
+FIRST_ACTIVE_MAX: Final = 500
+"""If there are more groups with an actor, the first table has no figures of them yet."""
+
+LISTED_PIECE: Final = 512
+"""Entries that are copied without a pause of the loop."""
+
+
+class Snapshot(NamedTuple):
+    """``read_at_s``: when the reading of its groups began, by the monotonic clock."""
+
+    table: GroupTable
+    ranges: TopicRanges
+    read_at_s: float
+
+    @property
+    def age_ms(self) -> int:
+        return round((time.monotonic() - self.read_at_s) * 1000)
+
+
+class Snapshots:
+    """The newest table of groups. It is read in a task of the loop that first calls ``get``."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._cache = RowCache(packed_types)
+        self._turn = asyncio.Lock()  # of the cache, from a copy of the node's groups until its rows are made
+        self._newest: Snapshot | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._asked = asyncio.Event()
+        self._asked_at_s = time.monotonic()
+        self._have_first = asyncio.Event()
+
+    async def get(self) -> Snapshot:
+        """The newest one. Raises Unavailable if there is none after two seconds."""
+        self._asked_at_s = time.monotonic()
+        self._asked.set()
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._read_repeatedly())
+        if self._newest is None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._have_first.wait(), PATIENCE_S)
+        if self._newest is None:
+            raise Unavailable("the groups are being read: ask again in some seconds")
+        return self._newest
+
+    async def reread(self, group: str) -> None:
+        """Read one group again, after a change. Raises Unavailable."""
+        if self._newest is None:
+            return
+        async with self._turn:
+            found = await self._backend.ask(lambda: find(self._backend.node(), group, self._cache.ranges))
+            await asyncio.to_thread(self._cache.replace, group, found)
+            await self._publish(self._newest.read_at_s)
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    # The task --------------------------------------------------------------------------------------------------------
+
+    async def _read_repeatedly(self) -> None:
+        while True:
+            began_s = time.monotonic()
+            try:
+                await self._read(began_s)
+            except (Unavailable, pykka.ActorDeadError) as error:
+                log.info("the groups were not read: %s", error)
+            except Exception:
+                log.exception("the groups were not read")
+            took_s = time.monotonic() - began_s
+            await self._wait(max(INTERVAL_S, 4 * took_s))
+
+    async def _wait(self, interval_s: float) -> None:
+        if time.monotonic() - self._asked_at_s < IN_USE_S:
+            await asyncio.sleep(interval_s)
+            return
+        self._asked.clear()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._asked.wait(), max(interval_s, IDLE_INTERVAL_S))
+
+    async def _read(self, began_s: float) -> None:
+        """Raises Unavailable, and ActorDeadError when the node stops."""
+        async with self._turn:
+            copy = await self._backend.ask(lambda: copy_groups(self._backend.node()))
+            await asyncio.to_thread(self._cache.take, copy, Pacer())
+            if self._newest is None and len(copy.active) > FIRST_ACTIVE_MAX:
+                await self._publish(began_s)
+        for first in range(0, len(copy.active), BATCH):
+            async with self._turn:
+                self._cache.add(await self._ask([listed.group for listed in copy.active[first : first + BATCH]]))
+            await asyncio.sleep(BATCH_PAUSE_S)
+        async with self._turn:
+            await self._publish(began_s)
+
+    async def _ask(self, names: Sequence[str]) -> list[GroupRow]:
+        return await self._backend.ask(lambda: read_active(self._backend.node(), names, self._cache.ranges))
+
+    async def _publish(self, read_at_s: float) -> None:
+        pacer = Pacer()
+        table = await asyncio.to_thread(lambda: GroupTable(self._cache.rows.values(), pacer))
+        self._newest = Snapshot(table, self._cache.ranges, read_at_s)
+        self._have_first.set()
+
+
+# On the node's loop --------------------------------------------------------------------------------------------------
+
+
+async def copy_groups(node: Node) -> GroupsCopy:
+    """All groups, a partition at a time."""
+    ranges = await read_ranges([node.topics.get(name) for name in node.topics.names()])
+    passive: list[Sequence[tuple[str, bytes]]] = []
+    active: list[ListedState] = []
+    unreadable: list[ListedState] = []
+    for partition in node.groups.partitions:
+        passive.append(tuple(partition.passivated.items()))
+        names = tuple(partition.active)
+        for first in range(0, len(names), LISTED_PIECE):
+            found = [node.groups.listed.get(name) for name in names[first : first + LISTED_PIECE]]
+            active += [
+                ListedState(each.group_id, each.state, each.group_type, each.protocol_type) for each in found if each
+            ]
+            await asyncio.sleep(0)
+        for name in tuple(partition.quarantined):
+            listed = partition.list_quarantined(name)
+            if listed is not None:
+                unreadable.append(ListedState(name, listed.state, listed.group_type, listed.protocol_type))
+        await asyncio.sleep(0)
+    return GroupsCopy(ranges, passive, active, unreadable)
+
+
+async def find(node: Node, group: str, ranges: TopicRanges) -> FoundGroup:
+    """One group as it is now."""
+    packed = node.groups.passivated.get(group)
+    if packed is not None:
+        return FoundGroup(packed=packed)
+    rows = await read_active(node, [group], ranges) if group in node.groups.groups else []
+    return FoundGroup(rows[0] if rows else None)
+
+
+async def read_active(node: Node, names: Sequence[str], ranges: TopicRanges) -> list[GroupRow]:
+    """Rows of groups with an actor; those that are gone meanwhile are left out."""
+    replies = [(_describe(node, name), node.local.ask(OffsetFetch(name, None), ORIGIN)) for name in names]
+    rows: list[GroupRow] = []
+    for described_reply, fetched_reply in replies:
+        described, fetched = await described_reply, await fetched_reply
+        if described.error is ErrorCode.NONE and fetched.error is ErrorCode.NONE:
+            rows.append(_row(node, described, fetched, ranges))
+    return rows
+
+
+def _describe(node: Node, name: str) -> Any:
+    listed = node.groups.listed.get(name)
+    is_consumer = listed is not None and listed.group_type == CONSUMER
+    return node.local.ask(DescribeConsumerGroup(name) if is_consumer else DescribeGroup(name), ORIGIN)
+
+
+def _row(node: Node, described: Any, fetched: Fetched, ranges: TopicRanges) -> GroupRow:
+    if isinstance(described, ConsumerGroupDescribed):
+        return row_of(of_consumers(described, fetched, ranges, lambda id_: _topic_name(node, id_)), CONSUMER)
+    return row_of(of_classic(described, fetched, ranges), CLASSIC)
+
+
+def _topic_name(node: Node, topic_id: bytes) -> str | None:
+    topic = node.topics.by_id(UUID(bytes=topic_id))
+    return None if topic is None else topic.name

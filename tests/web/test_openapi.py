@@ -1,0 +1,111 @@
+"""The description of the HTTP API: it has each route and nothing else, and each answer is as it says."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from http_api_helpers import DESCRIPTION, OPERATIONS, REASON, Api, make_groups, run
+from jsonschema import Draft202012Validator
+from starlette.routing import Route
+
+from callboard import Coordinator
+from callboard.runtime.web import changing
+from callboard.runtime.web.application import API, make_routes
+from callboard.runtime.web.backend import Backend, backend_of
+from callboard.runtime.web.group_list import LIMIT_MAX, SORTS, STATES
+from callboard.runtime.web.snapshots import Snapshots
+
+
+def routes() -> list[Route]:
+    backend: Backend = backend_of(Coordinator())
+    return make_routes(backend, Snapshots(backend))
+
+
+def validator(schema: dict[str, Any]) -> Draft202012Validator:
+    return Draft202012Validator({**schema, "components": DESCRIPTION["components"]})
+
+
+def operation_of(method: str, path: str) -> dict[str, Any]:
+    """The operation of a request, by its path as it was sent."""
+    [template] = [
+        known
+        for wanted, known in OPERATIONS
+        if wanted == method and re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", known), path.removeprefix(API))
+    ]
+    operation: dict[str, Any] = OPERATIONS[method, template]
+    return operation
+
+
+def test_description_has_each_route_and_no_other() -> None:
+    served = {(method, route.path.removeprefix(API)) for route in routes() for method in route.methods or ()}
+    assert {row for row in served if row[0] != "HEAD"} == set(OPERATIONS)
+
+
+def test_parameters_of_paths_are_described() -> None:
+    for (_, path), operation in OPERATIONS.items():
+        described = {each["name"] for each in operation["parameters"] if each["in"] == "path"}
+        assert described == set(re.findall(r"\{(\w+)\}", path))
+
+
+def test_schemas_are_schemas() -> None:
+    for schema in DESCRIPTION["components"]["schemas"].values():
+        Draft202012Validator.check_schema(schema)
+
+
+def test_parameters_of_the_list_are_those_of_the_code() -> None:
+    parameters = {each["name"]: each for each in OPERATIONS["GET", "/groups"]["parameters"]}
+    assert set(parameters["sort"]["schema"]["enum"]) == set(SORTS)
+    assert parameters["limit"]["schema"]["maximum"] == LIMIT_MAX
+    assert f"commas: {', '.join(STATES)}." in parameters["state"]["description"]
+    reason = DESCRIPTION["components"]["schemas"]["Reason"]["properties"]["reason"]
+    assert reason["maxLength"] == changing.REASON_CHARACTERS_MAX
+
+
+def test_answers_are_as_described() -> None:
+    async def check(coordinator: Coordinator, api: Api) -> None:
+        await make_groups(coordinator)
+        await coordinator.delete_topic("mails")
+        async with coordinator.member("images", resources={"jobs": 3}):
+            for path in ("groups?limit=1", "groups", "groups/images", "groups/images/members", "groups/images/offsets"):
+                await api.request("GET", path)
+            for path in ("topics/jobs/groups", "lag?group=images&group=mails", "settings", "openapi.json"):
+                await api.request("GET", path)
+            await api.request("POST", "groups/images/evict", REASON)
+        offsets = REASON | {"partitions": [{"topic": "jobs", "partition": 0}]}
+        await api.request("DELETE", "groups/images/offsets", offsets)
+        await api.request("DELETE", "groups/mails", REASON)
+        assert all(response.status_code == 200 for response in api.responses)
+        for path in ("groups?sort=x", "groups/none", "topics/none/groups"):
+            await api.request("GET", path)
+        for response in api.responses:
+            check_answer(response)
+        asked = {id(operation_of(each.request.method, each.request.url.path)) for each in api.responses}
+        assert asked == set(map(id, OPERATIONS.values()))
+
+    run(check)
+
+
+def check_answer(response: Any) -> None:
+    operation = operation_of(response.request.method, response.request.url.path)
+    described = operation["responses"]["200" if response.status_code == 200 else "default"]
+    media_type = response.headers["content-type"].partition(";")[0]
+    validator(described["content"][media_type]["schema"]).validate(response.json())
+    if response.request.method != "GET":
+        body = operation["requestBody"]["content"]["application/json"]["schema"]
+        validator(body).validate(json.loads(response.request.content))
+
+
+def test_schema_notices_a_missing_field_and_one_too_many() -> None:
+    schema = validator({"$ref": "#/components/schemas/Changed"})
+    assert schema.is_valid({"group": "a"})
+    assert not schema.is_valid({})
+    assert not schema.is_valid({"group": "a", "other": 1})
+
+
+def test_description_is_served() -> None:
+    async def check(coordinator: Coordinator, api: Api) -> None:
+        assert await api.json("openapi.json") == DESCRIPTION
+
+    run(check)
