@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from command_helpers import CommandResult, command
@@ -111,7 +111,7 @@ def dump_while(
                 raise KeyboardInterrupt
             changes.pop(0)()
 
-        monkeypatch.setattr(time, "sleep", wait)
+        monkeypatch.setattr(follow, "time", SimpleNamespace(sleep=wait))  # other threads sleep as usual
         return command(commands.main, capsys)("dump", "--data", tmp_path, "--follow", *options)
 
     return run
