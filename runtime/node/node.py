@@ -24,6 +24,7 @@ from ..engine.system import System
 from ..kafka.api import APIS, NODE_APIS, Routes
 from ..kafka.cluster_view import ClusterView, SingleNode
 from ..kafka.connections.client_buffers import ClientBuffers
+from ..kafka.connections.connection_places import ConnectionPlaces
 from ..kafka.connections.connection_pool import ConnectionPool
 from ..kafka.connections.connection_turns import ConnectionTurns
 from ..kafka.connections.over_limit import OverLimitReports
@@ -117,6 +118,10 @@ class Node:
             services.later,
             loop.call_soon,
             turns,
+            ConnectionPlaces(
+                *(services.settings, services.options.listeners, services.options.inter_broker_listener),
+                environment.clock.monotonic_ms,
+            ),
         )
         RequestMeter(services.quotas, self.connections, services.slices, environment.work_clocks.slice_ns)
         self.local = LocalRequests(actors, services, actors.system.dispatcher)

@@ -45,6 +45,20 @@ class ConnectionRows:
         1,
         LONG_MAX,
     )
+    max_connections: int = row(
+        INT_MAX,
+        "The maximum number of connections that are served; further ones wait without being read. With the prefix"
+        " listener_name_NAME_ it is that of one listener.",
+        0,
+        INT_MAX,
+    )
+    max_connection_creation_rate: int = row(
+        INT_MAX,
+        "The maximum number of connections that begin in a second; those of eleven seconds may begin at once, and"
+        " further ones wait for their turn. With the prefix listener_name_NAME_ it is that of one listener.",
+        1,
+        INT_MAX,
+    )
     max_connections_per_ip: int = row(
         INT_MAX, "The maximum number of connections from one address; further ones are closed at once.", 0, INT_MAX
     )

@@ -35,7 +35,8 @@ class Secret(str):
 class ListenerSetting(NamedTuple):
     """One setting. ``default``: "" for none. ``choices``: the valid values; empty for any text.
 
-    ``is_secret``: it is never shown, and not taken from a command line.
+    ``is_secret``: it is never shown, and not taken from a command line. ``is_own``: it is given for single listeners
+    only; without their prefix the name is that of a setting of the server.
     """
 
     name: str
@@ -43,6 +44,7 @@ class ListenerSetting(NamedTuple):
     doc: str
     choices: tuple[str, ...] = ()
     is_secret: bool = False
+    is_own: bool = False
 
     @property
     def variable(self) -> str:
@@ -65,6 +67,8 @@ BOOLEAN: Final = ("true", "false")
 
 ENDPOINT_CHECK: Final = "ssl_endpoint_identification_algorithm"
 
+MAX_CONNECTIONS: Final = "max_connections"
+CREATION_RATE: Final = "max_connection_creation_rate"
 SASL_MECHANISM: Final = "sasl_mechanism"
 SASL_USERNAME: Final = "sasl_username"
 SASL_PASSWORD: Final = "sasl_password"
@@ -157,6 +161,18 @@ LISTENER_SETTINGS: Final = (
         " 0: never.",
     ),
     ListenerSetting(
+        MAX_CONNECTIONS,
+        str(INT_MAX),
+        "The maximum number of connections of one listener that are served; further ones wait.",
+        is_own=True,
+    ),
+    ListenerSetting(
+        CREATION_RATE,
+        str(INT_MAX),
+        "The maximum number of connections of one listener that begin in a second; further ones wait.",
+        is_own=True,
+    ),
+    ListenerSetting(
         SASL_MECHANISM,
         "scram-sha-512",
         "The mechanism by which a client, and so a node that connects to another one, authenticates.",
@@ -243,7 +259,8 @@ def find_listener_setting(name: str) -> ListenerSetting | None:
     if not normal.startswith(PREFIX):
         if normal.startswith(OWN_WORDS) and normal not in BY_NAME:
             raise StartError(f"unknown setting '{name}':{did_you_mean(normal, BY_NAME)} `callboard settings` lists all")
-        return BY_NAME.get(normal)
+        row = BY_NAME.get(normal)
+        return None if row is None or row.is_own else row
     found = [setting for setting in LISTENER_SETTINGS if normal.endswith(f"_{setting.name}")]
     if not found:
         raise StartError(f"unknown setting '{name}': expected {PREFIX}NAME_SETTING, with one of {', '.join(BY_NAME)}")

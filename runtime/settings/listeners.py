@@ -15,10 +15,13 @@ from typing import NamedTuple
 from ..common.errors import StartError
 from .address import DEFAULT_LISTEN, Address, is_loopback, parse_address, parse_advertised
 from .listener_settings import (
+    CREATION_RATE,
+    MAX_CONNECTIONS,
     TLS_WORDS,
     ListenerValues,
     check_listener_names,
     find_listener_setting,
+    number_of,
     values_of_listener,
 )
 
@@ -57,6 +60,19 @@ class Listener(NamedTuple):
     @property
     def has_sasl(self) -> bool:
         return self.protocol in SASL_PROTOCOLS
+
+    @property
+    def max_connections(self) -> int:
+        """Raises StartError if it is no number."""
+        return number_of(self.settings, MAX_CONNECTIONS)
+
+    @property
+    def max_connection_creation_rate(self) -> int:
+        """Raises StartError if it is no number from 1."""
+        rate = number_of(self.settings, CREATION_RATE)
+        if rate < 1:
+            raise StartError(f"bad value '{rate}' for setting '{CREATION_RATE}' of {self.name}: expected 1 or more")
+        return rate
 
 
 def parse_listeners(
@@ -99,14 +115,19 @@ def with_settings(
                 f"setting '{name}' is given, but no listener has {what}: expected one with the protocol {protocol}, as"
                 f" in --listen {protocol}://0.0.0.0:9093"
             )
-    return tuple(
+    own = tuple(
         listener._replace(settings=values_of_listener(given, listener.name, environment)) for listener in listeners
     )
+    for listener in own:
+        _ = listener.max_connections, listener.max_connection_creation_rate  # raises StartError
+    return own
 
 
 def _use_of(setting: str, listeners: Sequence[Listener]) -> tuple[str, str, bool]:
     """What uses a setting of listeners, a protocol that has it, and whether a listener has such a protocol."""
     row = find_listener_setting(setting)
+    if row is not None and row.is_own:
+        return "connections", PLAINTEXT, True
     if row is not None and row.name.startswith(TLS_WORDS):
         return "TLS", SSL, any(listener.has_tls for listener in listeners)
     return "SASL", SASL_SSL, any(listener.has_sasl for listener in listeners)

@@ -10,6 +10,7 @@ from callboard.actors.group.members import SIZE_MAX
 from callboard.runtime.kafka.api.delete_acls import MATCHES_MAX
 from callboard.runtime.kafka.api.fetch import MAX_BYTES
 from callboard.runtime.kafka.batch_gate import ITEMS_WAITING_MAX
+from callboard.runtime.kafka.connections.connection_places import WAITING_CONNECTIONS_MAX
 from callboard.runtime.kafka.connections.connection_pool import THROTTLED_CONNECTIONS_MAX
 from callboard.runtime.kafka.connections.over_limit import CLIENTS_MAX, CONNECTIONS, LIMITS
 from callboard.runtime.kafka.connections.pending_requests import (
@@ -32,6 +33,7 @@ ROWS = {match["name"]: match for match in ROW.finditer(PAGE.read_text())}
 
 CONSTANTS = {
     "HTTP_CONNECTIONS_MAX": HTTP_CONNECTIONS_MAX,
+    "WAITING_CONNECTIONS_MAX": WAITING_CONNECTIONS_MAX,
     "MAX_FRAMES_WAITING": MAX_FRAMES_WAITING,
     "MAX_BYTES_WAITING": MAX_BYTES_WAITING,
     "MAX_CALLS_OPEN": MAX_CALLS_OPEN,
@@ -57,6 +59,8 @@ REFUSING_NOBODY = {
     "topic_retention_bytes",
     "total_retention_bytes",
     "max_sliced_requests",
+    "max_connections",
+    "max_connection_creation_rate",
     "offset_commit_rate_per_group",
 }
 

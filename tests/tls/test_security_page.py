@@ -153,6 +153,8 @@ def test_token_of_the_page_is_accepted(folder: Path, monkeypatch: pytest.MonkeyP
 def test_table_has_each_security_setting_with_its_default() -> None:
     of_server = [
         *(each.name for each in (*fields(AuthorizationRows), *fields(AuditRows))),
+        "max_connections",
+        "max_connection_creation_rate",
         "max_connections_per_ip",
         "max_connections_per_ip_overrides",
         "handshakes_max_open",

@@ -24,6 +24,7 @@ from ..codec.codes import kafka_error
 from ..connections.client_buffers import BufferHolder
 from ..connections.connection_ports import Server
 from ..connections.framing import BadRequest, NotServed
+from ..connections.holds import Hold
 from ..connections.request_decoding import decode_client_id, decode_request, open_route
 from ..connections.request_names import route_name
 from ..connections.unread_bytes import UNCOUNTED_BYTES
@@ -66,8 +67,8 @@ class Authenticating(ResponseChannel, BufferHolder, Protocol):
     def is_authenticating(self) -> bool:
         """Whether no request is served yet."""
 
-    def hold_while_authenticating(self, *, is_waiting: bool) -> None:
-        """Read the socket, unless the authenticator is waiting."""
+    def hold(self, hold: Hold, *, is_held: bool) -> None:
+        """Do not read the socket for this reason, or no longer."""
 
     def authenticated(self, principal: Principal, rest: bytes, again: Authenticator | None) -> None:
         """Serve requests of this principal. ``rest``: what was received of them. ``again``: if the session ends."""
@@ -119,7 +120,7 @@ class Authenticator:
             self._connection.services.later(0, self._handle_frames)
         if self._connection.is_authenticating:
             is_waiting = is_behind or self._is_busy or self.state is State.FAILED
-            self._connection.hold_while_authenticating(is_waiting=is_waiting)
+            self._connection.hold(Hold.AUTHENTICATING, is_held=is_waiting)
             self._count_unread()
 
     def time_out(self) -> None:

@@ -121,7 +121,7 @@ class Connection(asyncio.Protocol):
         self._raw_client_id = self.client_id.encode()
         if again is not None:
             self._routes = SessionRoutes(self.services.routes, again)
-        self.hold_while_authenticating(is_waiting=False)
+        self.hold(Hold.AUTHENTICATING, is_held=False)
         self._advance(Event.AUTHENTICATED)
         self._receive(rest)
 
@@ -391,9 +391,9 @@ class Connection(asyncio.Protocol):
         """Read and handle no requests for a time, because the client is above a quota (KIP-219)."""
         mute(self, self._holds, delay_ms)
 
-    def hold_while_authenticating(self, *, is_waiting: bool) -> None:
-        """Read the socket, unless the authenticator waits."""
-        self._holds.replace(Hold.AUTHENTICATING, is_held=is_waiting)
+    def hold(self, hold: Hold, *, is_held: bool) -> None:
+        """Do not read the socket for this reason, or no longer."""
+        self._holds.replace(hold, is_held=is_held)
 
     def _update_reading(self) -> None:
         """Read the socket if it is open and nothing holds it. Received requests get a turn if only they hold it."""

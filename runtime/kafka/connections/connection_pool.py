@@ -12,6 +12,7 @@ from ..quotas.request_meter import RequestMeter
 from ..quotas.throttling import reset
 from .address_limits import CONNECTIONS_PER_IP, AddressLimits
 from .connection import Connection
+from .connection_places import ConnectionPlaces
 from .connection_ports import Server
 from .connection_turns import ConnectionTurns
 from .idle import IdleConnectionCloser, Schedule
@@ -22,6 +23,8 @@ NEW_CONNECTION = "a new connection"
 """What is refused, in the log."""
 
 TOO_OFTEN = "its address connects more often than its quota connection_creation_rate allows"
+
+TOO_MANY_WAIT = "too many others wait for a place (max_connections) or their turn (max_connection_creation_rate)"
 
 THROTTLED_CONNECTIONS_MAX = 100
 """Open connections of addresses that connect too often. Further ones are closed at once: they need descriptors, too."""
@@ -50,6 +53,7 @@ class ConnectionPool:
         later: Schedule,
         call_soon: Callable[[Callable[[], None]], object],
         turns: ConnectionTurns,
+        places: ConnectionPlaces,
     ) -> None:
         self.server = server
         self._connections: set[Connection] = set()
@@ -57,6 +61,7 @@ class ConnectionPool:
         self._throttled = 0
         self._limit = limit
         self._addresses = AddressLimits(server.settings)
+        self._places = places
         self._idle_closer = IdleConnectionCloser(self._connections, max_idle_ms, later)
         self._call_soon = call_soon
         self._unsent: list[Connection] = []
@@ -88,6 +93,10 @@ class ConnectionPool:
             reason = f"its address has {limit} connections; this one is closed"
             self.server.over_limit.report(connection, CONNECTIONS_PER_IP, NEW_CONNECTION, reason)
             return False
+        if not self._places.add(connection):
+            self._addresses.remove(connection.client_host)
+            self.server.over_limit.name_refused(connection, NEW_CONNECTION, TOO_MANY_WAIT)
+            return False
         self._connections.add(connection)
         return True
 
@@ -113,6 +122,7 @@ class ConnectionPool:
         """The socket of a connection is gone. Its requests may still be handled."""
         if connection in self._connections:
             self._addresses.remove(connection.client_host)
+            self._places.remove(connection)
 
     def discard(self, connection: Connection) -> None:
         """Remove a connection that has ended. All its requests are handled."""

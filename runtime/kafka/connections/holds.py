@@ -15,6 +15,7 @@ class Hold(Enum):
     PEER_SLOW = auto()  # the client does not read its responses
     THROTTLED = auto()  # the client is above a quota
     STOPPING = auto()  # the server stops
+    WITHOUT_PLACE = auto()  # too many other connections are open (``connection_places.py``)
     AUTHENTICATING = auto()  # a token of the client is being checked, or its failure is answered after a delay
 
 

@@ -1,0 +1,125 @@
+"""Limits of the connections that are served, and of those that begin in a second: further ones wait."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Client, async_test, frame, running_node
+
+from callboard.runtime.common.errors import StartError
+from callboard.runtime.kafka.connections import connection_places
+from callboard.runtime.kafka.connections.connection_places import TURN_MS_MAX, ConnectionPlaces
+from callboard.runtime.kafka.connections.holds import Hold
+from callboard.runtime.settings.listeners import Listener, parse_listeners, with_settings
+from callboard.runtime.settings.table import Settings
+
+BURST_S = 11
+LIMIT = "max_connections"
+RATE = "max_connection_creation_rate"
+
+
+class Connection:
+    def __init__(self, listener: str) -> None:
+        self.listener = listener
+        self.is_waiting = False
+        self.muted_ms = 0
+
+    def hold(self, _hold: Hold, *, is_held: bool) -> None:
+        self.is_waiting = is_held
+
+    def mute(self, delay_ms: int) -> None:
+        self.muted_ms = delay_ms
+
+
+def made(listeners: Mapping[str, Mapping[str, str]], inter_broker: str = "A", **settings: Any) -> ConnectionPlaces:
+    """``listeners``: their own settings, by name."""
+    own = [Listener(name, settings=values) for name, values in listeners.items()]
+    return ConnectionPlaces(Settings(**settings), own, inter_broker, lambda: 0)
+
+
+def added(places: ConnectionPlaces, listener: str = "A") -> Connection | None:
+    connection = Connection(listener)
+    return connection if places.add(connection) else None
+
+
+def waiting(*connections: Connection | None) -> list[bool]:
+    return [connection is not None and connection.is_waiting for connection in connections]
+
+
+def test_connection_that_has_waited_longest_gets_the_place_of_one_that_ends() -> None:
+    places = made({"A": {}}, max_connections=1)
+    first, second, third, fourth = (added(places) for _ in range(4))
+    assert waiting(first, second, third, fourth) == [False, True, True, True]
+    assert first is not None and second is not None
+    places.remove(second)
+    places.remove(first)
+    assert waiting(third, fourth) == [False, True]
+
+
+def test_listener_has_places_of_its_own() -> None:
+    places = made({"A": {LIMIT: "1"}, "B": {}}, max_connections=3)
+    connections = [added(places, name) for name in "AABBB"]
+    assert waiting(*connections) == [False, True, False, False, True]
+
+
+def test_limits_of_all_listeners_do_not_hold_for_that_of_nodes() -> None:
+    places = made({"A": {}, "B": {}}, inter_broker="B", max_connections=1, max_connection_creation_rate=1)
+    connections = [added(places, name) for name in "AABB"]
+    assert waiting(*connections) == [False, True, False, False]
+    for _ in range(2 * BURST_S):
+        assert (connection := added(places, "B")) is not None and not connection.muted_ms
+
+
+@pytest.mark.parametrize("is_own", [False, True])
+def test_connections_that_begin_too_fast_wait_for_their_turns(is_own: bool) -> None:
+    places = made({"A": {RATE: "2"}}) if is_own else made({"A": {}}, max_connection_creation_rate=2)
+    connections = [added(places) for _ in range(2 * BURST_S)]
+    assert {connection and connection.muted_ms for connection in connections} == {0}
+    turns_ms = range(500, TURN_MS_MAX + 1, 500)
+    late = [added(places) for _ in turns_ms]
+    assert [connection and connection.muted_ms for connection in late] == list(turns_ms)
+    assert [added(places), added(places)] == [None, None]
+
+
+@pytest.mark.parametrize(("name", "value"), [(LIMIT, "few"), (RATE, "0")])
+def test_bad_limit_of_a_listener_is_refused(name: str, value: str) -> None:
+    with pytest.raises(StartError, match=f"bad value '{value}' for setting '{name}'"):
+        with_settings(parse_listeners(["127.0.0.1:0"]), {f"listener_name_plaintext_{name}": value}, {})
+
+
+@pytest.mark.parametrize("is_own", [False, True])
+@async_test
+async def test_client_without_a_place_is_served_when_another_one_has_left(is_own: bool, tmp_path: Path) -> None:
+    options: Any = {"listeners": (Listener(settings={LIMIT: "1"} if is_own else {}),)}
+    settings = {} if is_own else {LIMIT: 1}
+    async with running_node(tmp_path, options, **settings) as harness:
+        first, second = await harness.connect(), await harness.connect()
+        await first.ask("api_versions", 0)
+        second.write(frame("api_versions", 0))
+        await until_waiting(harness.node, 1)
+        assert [connection.requests.is_empty for connection in harness.node.connections] == [True, True]
+        await first.close()
+        assert (await second.receive("api_versions", 0))["error_code"] == "NONE"
+
+
+@async_test
+async def test_connection_is_closed_if_too_many_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_places, "WAITING_CONNECTIONS_MAX", 1)
+    async with running_node(tmp_path, max_connections=1, max_connections_per_ip=3) as harness:
+        first = await harness.connect()
+        await first.ask("api_versions", 0)
+        second: Client = await harness.connect()
+        await until_waiting(harness.node, 1)
+        for _ in range(3):  # it does not count for its address
+            assert await (await harness.connect()).responses_until_disconnect() == []
+        await first.close()
+        assert (await second.ask("api_versions", 0))["error_code"] == "NONE"
+
+
+async def until_waiting(node: Any, count: int) -> None:
+    while sum(Hold.WITHOUT_PLACE in connection._holds.reasons for connection in node.connections) != count:
+        await asyncio.sleep(0)
