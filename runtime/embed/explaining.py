@@ -25,15 +25,20 @@ class Explaining:
 
         Raises CoordinatorError GROUP_ID_NOT_FOUND for a group that is unknown and has no record.
         """
-        records, now = await self._requests().rebalances(group)
-        if now is None and not records:
-            raise CoordinatorError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group!r}: there is no such group")
-        return GroupExplanation(group, *explain(records, now, _checked(limit)))
+        return await explain_group(self._requests(), group, _checked(limit))
 
     async def rebalances(self, group: str, *, limit: int = RECORDS_KEPT) -> tuple[RebalanceRecord, ...]:
         """The last rebalances of a group, the newest first; at most 50 are kept. Empty for an unknown group."""
         records, _now = await self._requests().rebalances(group)
         return records[: _checked(limit)]
+
+
+async def explain_group(requests: AdminRequests, group: str, limit: int) -> GroupExplanation:
+    """See ``Explaining.explain``."""
+    records, now = await requests.rebalances(group)
+    if now is None and not records:
+        raise CoordinatorError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group!r}: there is no such group")
+    return GroupExplanation(group, *explain(records, now, limit))
 
 
 def _checked(limit: int) -> int:

@@ -53,6 +53,7 @@ def make_routes(backend: Backend, snapshots: Snapshots) -> list[Route]:
     rows = (
         ("GET", "/groups", reading.groups),
         ("GET", "/groups/{group}", reading.group),
+        ("GET", "/groups/{group}/explain", reading.explain),
         ("GET", "/groups/{group}/members", reading.members),
         ("GET", "/groups/{group}/offsets", reading.offsets),
         ("GET", "/topics/{topic}/groups", reading.topic_groups),

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from ...actors.errors import CoordinatorError, ErrorCode
+from ..embed.explaining import explain_group
 from ..node.group_page import read_ranges
 from ..settings.table import SETTINGS, Settings
 from .backend import Backend
@@ -20,6 +21,10 @@ from .snapshots import Snapshots
 
 GROUPS_MAX: Final = 100
 """Groups of one question about lag."""
+
+
+REBALANCES_MAX: Final = 10
+"""Records of an explanation."""
 
 
 class Reading:
@@ -44,6 +49,13 @@ class Reading:
             return description_json(described, await self._offsets(group))
 
         return JSONResponse(await self._backend.ask(ask))
+
+    async def explain(self, request: Request) -> JSONResponse:
+        group = path_text(request, "group")
+        explained = await self._backend.ask(
+            lambda: explain_group(self._backend.admin._requests(), group, REBALANCES_MAX)
+        )
+        return JSONResponse(explained.as_json())
 
     async def members(self, request: Request) -> JSONResponse:
         group = path_text(request, "group")

@@ -68,6 +68,20 @@ def test_members_with_their_partitions() -> None:
     run(check)
 
 
+def test_explanation_of_a_group() -> None:
+    async def check(coordinator: Coordinator, api: Api) -> None:
+        async with coordinator.member("images", resources={"jobs": 3}):
+            await api.eventually("groups?state=stable", lambda rows: [row["members"] for row in rows] == [1])
+            explained = await api.json("groups/images/explain")
+            assert explained == (await coordinator.explain("images")).as_json() | {"now": explained["now"]}
+        assert explained["sentence"].endswith(" joined; it is stable with 1 member.")
+        assert (explained["group"], explained["now"]["state"]) == ("images", "Stable")
+        assert [rebalance["cause"] for rebalance in explained["rebalances"]] == ["new_member"]
+        assert (await api.request("GET", "groups/none/explain")).status_code == 404
+
+    run(check)
+
+
 def test_unknown_lag_is_null() -> None:
     async def check(coordinator: Coordinator, api: Api) -> None:
         await make_groups(coordinator)

@@ -70,6 +70,7 @@ def test_answers_are_as_described() -> None:
         async with coordinator.member("images", resources={"jobs": 3}):
             for path in ("groups?limit=1", "groups", "groups/images", "groups/images/members", "groups/images/offsets"):
                 await api.request("GET", path)
+            await api.request("GET", "groups/images/explain")
             for path in ("topics/jobs/groups", "lag?group=images&group=mails", "settings", "openapi.json"):
                 await api.request("GET", path)
             await api.request("POST", "groups/images/evict", REASON)
