@@ -2,7 +2,7 @@
 
 Each case is a client that sends the frames of an authentication and of a request, damaged in one or several ways, in
 pieces. Cases are drawn from a seed, ``CALLBOARD_SASL_FUZZ_SEED``; ``CALLBOARD_SASL_FUZZ_CASES`` is their number.
-``make soak`` runs 100,000 for each seed.
+``make soak`` runs 1,000 for each seed.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ OUTPUT_TAIL_CHARS = 2000
 KILL_ROUNDS = "CALLBOARD_KILL_ROUNDS=20"
 WHEEL_STEPS = "CALLBOARD_WHEEL_STEPS=5000000"
 FUZZ_FRAMES = "CALLBOARD_FUZZ_FRAMES=100000"
-TLS_FUZZ_CASES = "CALLBOARD_TLS_FUZZ_CASES=5000"
-SASL_FUZZ_CASES = "CALLBOARD_SASL_FUZZ_CASES=5000"
+TLS_FUZZ_CASES = "CALLBOARD_TLS_FUZZ_CASES=1000"
+SASL_FUZZ_CASES = "CALLBOARD_SASL_FUZZ_CASES=1000"
 LONG_TOKENS = ("CALLBOARD_TOKEN_LIFETIME_S=15", "CALLBOARD_TOKENS_RUN_S=300")
 FAULTS = 10  # of a seed
 MANY_EXAMPLES = "CALLBOARD_EXAMPLE_FACTOR=20"
@@ -121,12 +121,12 @@ def run_fuzz(seed: int) -> str | None:
 
 
 def run_tls_fuzz(seed: int) -> str | None:
-    """5,000 handshakes and connections with damaged TLS, so that little is lost by an interruption."""
+    """1,000 handshakes and connections with damaged TLS, so that little is lost by an interruption."""
     return run_pytest("tests/tls/test_tls_fuzz.py", f"CALLBOARD_TLS_FUZZ_SEED={seed}", TLS_FUZZ_CASES)
 
 
 def run_sasl_fuzz(seed: int) -> str | None:
-    """5,000 clients whose authentication is damaged."""
+    """1,000 clients whose authentication is damaged."""
     return run_pytest("tests/kafka/test_sasl_fuzz.py", f"CALLBOARD_SASL_FUZZ_SEED={seed}", SASL_FUZZ_CASES)
 
 
@@ -267,10 +267,10 @@ PROOFS: Mapping[str, Proof] = {
     "wheel": Proof(run_wheel, 100, 1, f"{WHEEL_STEPS} CALLBOARD_WHEEL_SEED={{seed}} pytest tests/timer/test_wheel.py"),
     "fuzz": Proof(run_fuzz, 100, 1, f"{FUZZ_FRAMES} CALLBOARD_FUZZ_SEED={{seed}} pytest tests/kafka/test_fuzz.py"),
     "tls-fuzz": Proof(
-        run_tls_fuzz, 2000, 1, f"{TLS_FUZZ_CASES} CALLBOARD_TLS_FUZZ_SEED={{seed}} pytest tests/tls/test_tls_fuzz.py"
+        run_tls_fuzz, 10_000, 1, f"{TLS_FUZZ_CASES} CALLBOARD_TLS_FUZZ_SEED={{seed}} pytest tests/tls/test_tls_fuzz.py"
     ),
     "sasl-fuzz": Proof(
-        *(run_sasl_fuzz, 2000, 1),
+        *(run_sasl_fuzz, 10_000, 1),
         f"{SASL_FUZZ_CASES} CALLBOARD_SASL_FUZZ_SEED={{seed}} pytest tests/kafka/test_sasl_fuzz.py",
     ),
     "tokens": Proof(run_tokens, 1, 1, f"{' '.join(LONG_TOKENS)} pytest tests/peers/test_short_tokens.py"),

@@ -1,7 +1,7 @@
 """Damaged TLS: it closes its connection or waits, raises nothing, and what is delivered is what the client has sent.
 
 Each case is a client of OpenSSL in memory, of which one flight or record is damaged, or random bytes. Cases are drawn
-from a seed, ``CALLBOARD_TLS_FUZZ_SEED``; ``CALLBOARD_TLS_FUZZ_CASES`` is their number. ``make soak`` runs 5,000 for
+from a seed, ``CALLBOARD_TLS_FUZZ_SEED``; ``CALLBOARD_TLS_FUZZ_CASES`` is their number. ``make soak`` runs 1,000 for
 each seed.
 """
 
