@@ -22,6 +22,7 @@ BENCHES = {
     "commit": "cost of durability: group commit compared with one sync per commit, and with no sync",
     "start": "time until a coordinator is ready on an empty folder, as a process and embedded",
     "groups": "memory of many groups, passivated and active",
+    "page": "time of a page of the HTTP API for every order and filter, and of heartbeats meanwhile",
     "members": "time that a group of many members takes to join, sync and rebalance",
     "reconnect": "how long heartbeats wait while many clients with TLS connect at once",
     "hostile": "how long heartbeats wait while another client sends very large requests",

@@ -85,7 +85,7 @@ def select(table: GroupTable, query: GroupQuery) -> GroupsPage:
     if query.after is not None:
         wanted &= table.is_after(query.sort, query.after)
     if query.topic:
-        wanted &= table.has_topic(query.topic, wanted)
+        wanted &= table.has_topic(query.topic)
     positions = order[wanted[order]][: query.limit + 1]
     rows = [table.rows[position] for position in positions]
     if len(rows) <= query.limit:

@@ -6,6 +6,7 @@ lock: the event loop of the coordinator may run in the same process.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence, Set
 from itertools import islice
@@ -53,6 +54,7 @@ class GroupTable:
         self.names: list[str] = []
         self.words: dict[str, list[str]] = {}
         self._columns: dict[str, Column] = {}
+        self._positions: dict[str, array[int]] = {}  # of the rows of each topic
         self._orders: dict[str, NDArray[np.intp]] = {}
         self._read(rows, pacer)
 
@@ -61,6 +63,7 @@ class GroupTable:
         words: dict[str, dict[str, int]] = {name: {} for name in TEXT_COLUMNS if name != "group"}
         parts: dict[str, list[Column]] = {name: [] for name in COLUMNS if name != "group"}
         while piece := list(islice(iterator, PIECE)):
+            self._add_topics(piece)
             self.rows += piece
             self.names += [row.group for row in piece]
             for name, column in parts.items():
@@ -71,6 +74,11 @@ class GroupTable:
             joined = np.concatenate(column) if column else np.empty(0, np.int64)
             self._columns[name] = self._ranks(name, list(words[name]), joined) if name in words else joined
         self._columns["group"] = np.arange(len(self.rows), dtype=np.int64)
+
+    def _add_topics(self, piece: Sequence[GroupRow]) -> None:
+        for position, row in enumerate(piece, len(self.rows)):
+            for topic in row.topics or ():
+                self._positions.setdefault(topic, array("q")).append(position)
 
     def _ranks(self, name: str, words: Sequence[str], codes: Column) -> Column:
         """The place of each row's word among the sorted words."""
@@ -132,12 +140,14 @@ class GroupTable:
         mask[first : bisect_left(self.names, True, first, key=lambda name: not name.startswith(prefix))] = True
         return mask
 
-    def has_topic(self, topic: str, among: Mask) -> Mask:
-        """Whether a row has a topic. Only those of ``among`` are looked at."""
+    def has_topic(self, topic: str) -> Mask:
         mask = np.zeros(len(self.rows), np.bool_)
-        rows = self.rows
-        mask[[position for position in np.flatnonzero(among).tolist() if topic in (rows[position].topics or ())]] = True
+        mask[np.array(self.positions(topic), np.int64)] = True
         return mask
+
+    def positions(self, topic: str) -> Sequence[int]:
+        """Of the rows that have a topic."""
+        return self._positions.get(topic, ())
 
 
 def _directed(column: Column, sort: str) -> Column:

@@ -74,9 +74,8 @@ class Reading:
     async def topic_groups(self, request: Request) -> JSONResponse:
         topic = path_text(request, "topic")
         snapshot = await self._snapshots.get()
-        items = await asyncio.to_thread(
-            lambda: [topic_row_json(row, topic) for row in snapshot.table.rows if topic in (row.topics or ())]
-        )
+        table = snapshot.table
+        items = [topic_row_json(table.rows[position], topic) for position in table.positions(topic)]
         if not items and topic not in snapshot.ranges:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             raise CoordinatorError(code, f"topic {topic!r}: {code.name}, and no group has offsets of it")
