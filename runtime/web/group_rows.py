@@ -78,7 +78,9 @@ class Pacer:
 
 
 class RowCache:
-    """The rows of all groups, by name. ``ranges``: the offsets of topics of which they were made.
+    """The rows of all groups, by name. ``changes`` counts those that were set or dropped.
+
+    ``ranges``: the offsets of topics of which the rows were made.
 
     ``types`` reads the type and the protocol type of a packed group.
     """
@@ -86,6 +88,7 @@ class RowCache:
     def __init__(self, types: Callable[[bytes], tuple[str, str]]) -> None:
         self.rows: SortedDict[str, GroupRow] = SortedDict()
         self.ranges: TopicRanges = {}
+        self.changes = 0
         self._types = types
         self._packed: dict[str, bytes] = {}
 
@@ -103,7 +106,7 @@ class RowCache:
             for listed in listed_piece:
                 there.add(listed.group)
                 self._packed.pop(listed.group, None)
-                self.rows[listed.group] = _with_state(self.rows.get(listed.group), listed)
+                self._set(_with_state(self.rows.get(listed.group), listed))
         for names in _pieces(tuple(self.rows), pacer):
             for group in names:
                 if group not in there:
@@ -113,23 +116,33 @@ class RowCache:
         row = self.rows.get(group)
         if row is None or self._packed.get(group) is not packed or not _keeps(row, changed):
             self._packed[group] = packed
-            self.rows[group] = row_of(of_passivated(group, packed, self.ranges), self._types(packed)[0])
+            self._set(row_of(of_passivated(group, packed, self.ranges), self._types(packed)[0]))
+
+    def _set(self, row: GroupRow) -> None:
+        if self.rows.get(row.group) != row:
+            self.rows[row.group] = row
+            self.changes += 1
 
     def _drop(self, group: str) -> None:
         self._packed.pop(group, None)
-        self.rows.pop(group, None)
+        if self.rows.pop(group, None) is not None:
+            self.changes += 1
 
     def add(self, rows: Iterable[GroupRow]) -> None:
         """Newer rows of groups with an actor. Those that are gone meanwhile are left out."""
-        self.rows.update((row.group, row) for row in rows if row.group in self.rows and row.group not in self._packed)
+        for row in rows:
+            if row.group in self.rows and row.group not in self._packed:
+                self._set(row)
 
     def replace(self, group: str, found: FoundGroup) -> None:
         """The row of one group, as it is after a change."""
-        self._drop(group)
         if found.row is not None:
-            self.rows[group] = found.row
+            self._packed.pop(group, None)
+            self._set(found.row)
         elif found.packed is not None:
             self._take_passive(group, found.packed, set())
+        else:
+            self._drop(group)
 
 
 def _pieces(items: Sequence[T], pacer: Pacer) -> Iterator[Sequence[T]]:

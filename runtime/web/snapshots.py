@@ -54,11 +54,12 @@ LISTED_PIECE: Final = 512
 
 
 class Snapshot(NamedTuple):
-    """``read_at_s``: when the reading of its groups began, by the monotonic clock."""
+    """``read_at_s``: when the reading of its groups began, by the monotonic clock. ``changes``: of the cache then."""
 
     table: GroupTable
     ranges: TopicRanges
     read_at_s: float
+    changes: int
 
     @property
     def age_ms(self) -> int:
@@ -145,9 +146,11 @@ class Snapshots:
         return await self._backend.ask(lambda: read_active(self._backend.node(), names, self._cache.ranges))
 
     async def _publish(self, read_at_s: float) -> None:
-        pacer = Pacer()
-        table = await asyncio.to_thread(lambda: GroupTable(self._cache.rows.values(), pacer))
-        self._newest = Snapshot(table, self._cache.ranges, read_at_s)
+        if self._newest is not None and self._newest.changes == self._cache.changes:
+            table = self._newest.table
+        else:
+            table = await asyncio.to_thread(lambda: GroupTable(self._cache.rows.values(), Pacer()))
+        self._newest = Snapshot(table, self._cache.ranges, read_at_s, self._cache.changes)
         self._have_first.set()
 
 

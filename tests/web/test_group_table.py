@@ -122,7 +122,9 @@ def test_row_is_made_again_only_if_its_group_or_its_topic_has_changed() -> None:
     first, second = packed_group(3), packed_group(5)
     cache.take(GroupsCopy(ranges(10), [[("a", first), ("b", second)]], [], []), Pacer())
     assert [row.lag for row in cache.rows.values()] == [7, 5]
-    assert types.count == 2
+    assert types.count == cache.changes == 2
+    cache.take(GroupsCopy(ranges(10), [[("a", first), ("b", second)]], [], []), Pacer())
+    assert types.count == cache.changes == 2
     cache.take(GroupsCopy(ranges(10), [[("a", first), ("b", packed_group(6))]], [], []), Pacer())
     assert [row.lag for row in cache.rows.values()] == [7, 4]
     assert types.count == 3

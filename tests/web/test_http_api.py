@@ -13,6 +13,7 @@ from http_api_helpers import JSON, REASON, TOPICS, Api, make_groups, run
 import callboard.web
 from callboard import Coordinator, CoordinatorError, ErrorCode
 from callboard.runtime.web import backend as backend_module
+from callboard.runtime.web.snapshots import Snapshots
 
 
 def test_groups_are_listed_with_members_topics_and_lag() -> None:
@@ -42,6 +43,21 @@ def test_pages_of_the_list_follow_each_other() -> None:
         second = await api.json(f"groups?limit=2&sort=-group&after={first['after']}")
         assert [row["group"] for row in first["items"] + second["items"]] == ["odd / name", "mails", "images"]
         assert second["after"] is None
+
+    run(check)
+
+
+def test_table_is_made_again_only_after_a_change() -> None:
+    async def check(coordinator: Coordinator, _: Api) -> None:
+        snapshots = Snapshots(backend_module.backend_of(coordinator))
+        await make_groups(coordinator)
+        first = await snapshots.get()
+        await snapshots.reread("mails")
+        assert (await snapshots.get()).table is first.table
+        await coordinator.delete("mails")
+        await snapshots.reread("mails")
+        assert (await snapshots.get()).table.names == ["images", "odd / name"]
+        await snapshots.close()
 
     run(check)
 
