@@ -61,6 +61,7 @@ def make_routes(backend: Backend, snapshots: Snapshots) -> list[Route]:
         ("GET", "/settings", reading.settings),
         ("GET", "/openapi.json", openapi),
         ("POST", "/groups/{group}/evict", changing.evict),
+        ("POST", "/groups/{group}/reset", changing.reset),
         ("DELETE", "/groups/{group}", changing.delete),
         ("DELETE", "/groups/{group}/offsets", changing.delete_offsets),
     )

@@ -11,12 +11,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from ..embed.audited_requests import ASKED_BY, AskedBy
+from ..embed.results import Target
 from ..kafka.authentication.principal import ANONYMOUS, USER, Principal
 from ..security.audit import Asked, Who
 from .backend import Backend
 from .guard import USER_KEY
 from .problems import BadBody
 from .reading import path_text
+from .replies import reset_json
 from .snapshots import Snapshots
 
 BODY_BYTES_MAX: Final = 1_000_000
@@ -47,6 +49,16 @@ class Changing:
             lambda: admin.remove_members(group, member_ids=members, instance_ids=instances, reason=body["reason"]),
         )
         return JSONResponse({"group": group, "removed": list(removed)})
+
+    async def reset(self, request: Request) -> JSONResponse:
+        """Remove all members and set offsets, as one change; or say what that would do."""
+        group, body = path_text(request, "group"), await read_body(request, ("targets", "dry_run"))
+        chosen, is_plan, reason = targets(body), flag(body, "dry_run"), body["reason"]
+        admin = self._backend.admin
+        made = await self._change(
+            request, body, lambda: admin.evict_and_reset(group, chosen, reason=reason, dry_run=is_plan)
+        )
+        return JSONResponse(reset_json(made, is_plan))
 
     async def delete(self, request: Request) -> JSONResponse:
         group, body = path_text(request, "group"), await read_body(request)
@@ -122,6 +134,34 @@ def partitions(body: Body) -> list[tuple[str, int]]:
     if not isinstance(values, list) or not 1 <= len(values) <= ITEMS_MAX:
         raise BadBody(f"partitions {values!r:.100}: expected a list of 1 to {ITEMS_MAX} partitions")
     return [_partition(value) for value in values]
+
+
+def flag(body: Body, name: str) -> bool:
+    """False if it is not there. Raises BadBody."""
+    value = body.get(name, False)
+    if type(value) is not bool:
+        raise BadBody(f"{name} {value!r:.100}: expected true or false")
+    return value
+
+
+def targets(body: Body) -> dict[tuple[str, int] | str, Target | None]:
+    """By partition, or by topic for all partitions that are not named. Raises BadBody."""
+    values = body.get("targets")
+    if not isinstance(values, list) or not 1 <= len(values) <= ITEMS_MAX:
+        raise BadBody(f"targets {values!r:.100}: expected a list of 1 to {ITEMS_MAX} targets")
+    found: dict[tuple[str, int] | str, Target | None] = {}
+    for value in values:
+        if not isinstance(value, dict) or not {"topic", "to"} <= value.keys() <= {"topic", "partition", "to"}:
+            raise BadBody(f'target {value!r:.100}: expected an object as in {{"topic": "jobs", "to": "earliest"}}')
+        to = value["to"]
+        if not (to in (None, "earliest", "latest") or (type(to) is int and 0 <= to < 2**63)):
+            raise BadBody(f"to {to!r:.100}: expected an offset, earliest, latest, or null for no offset")
+        named = {name: value[name] for name in ("topic", "partition") if name in value}
+        key = _partition(named) if "partition" in named else _partition({**named, "partition": 0})[0]
+        if key in found:
+            raise BadBody(f"target {value!r:.100}: there are two for this partition or topic")
+        found[key] = to
+    return found
 
 
 def _partition(value: Any) -> tuple[str, int]:

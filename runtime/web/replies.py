@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..embed.results import CommittedOffset, GroupDescription, GroupMember, TopicPartition
+from ..embed.results import CommittedOffset, GroupDescription, GroupMember, GroupReset, TopicPartition
 from ..node.group_figures import TopicRanges
 from .group_rows import GroupRow
 
@@ -46,6 +46,22 @@ def member_json(member: GroupMember) -> dict[str, Any]:
         "assigned": _by_topic(member.assigned),
         "epoch": member.epoch,
         "target": _by_topic(member.target),
+    }
+
+
+def reset_json(reset: GroupReset, is_plan: bool) -> dict[str, Any]:
+    """What was changed, or would be. An offset that there is not is null."""
+    guarded_until = reset.guarded_until
+    partitions = sorted(key for key in reset.after if not isinstance(key, str))
+    return {
+        "group": reset.group,
+        "is_plan": is_plan,
+        "removed": list(reset.removed),
+        "partitions": [
+            {"topic": key[0], "partition": key[1], "before": reset.before.get(key), "after": reset.after[key]}
+            for key in partitions
+        ],
+        "guarded_until": None if guarded_until is None else guarded_until.isoformat(),
     }
 
 

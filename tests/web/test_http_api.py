@@ -152,6 +152,29 @@ def test_changes_are_made_and_seen_in_the_list_at_once() -> None:
     run(check)
 
 
+def test_reset_removes_members_and_sets_offsets() -> None:
+    async def check(coordinator: Coordinator, api: Api) -> None:
+        await coordinator.reset("images", {("jobs", 0): 4, ("jobs", 1): 5})
+        targets = [{"topic": "jobs", "to": "earliest"}, {"topic": "jobs", "partition": 1, "to": None}]
+        expected = [
+            {"topic": "jobs", "partition": 0, "before": 4, "after": 0},
+            {"topic": "jobs", "partition": 1, "before": 5, "after": None},
+            {"topic": "jobs", "partition": 2, "before": None, "after": 0},
+        ]
+        async with coordinator.member("images", resources={"jobs": 3}):
+            await api.eventually("groups?state=stable", lambda rows: [row["members"] for row in rows] == [1])
+            [member] = await api.items("groups/images/members")
+            plan = await api.change("POST", "groups/images/reset", targets=targets, dry_run=True)
+            assert (plan["is_plan"], plan["partitions"], plan["removed"]) == (True, expected, [member["member_id"]])
+            assert len(await coordinator.offsets("images")) == 2
+            done = await api.change("POST", "groups/images/reset", targets=targets)
+            assert (done["is_plan"], done["partitions"], done["removed"]) == (False, expected, [member["member_id"]])
+            found = {partition: each.offset for partition, each in (await coordinator.offsets("images")).items()}
+            assert found == {("jobs", 0): 0, ("jobs", 2): 0}
+
+    run(check)
+
+
 def test_evicted_member_is_out_of_the_group() -> None:
     async def check(coordinator: Coordinator, api: Api) -> None:
         async with coordinator.member("images", resources={"jobs": 3}):
@@ -224,6 +247,13 @@ BAD_REQUESTS: list[tuple[str, str, object, int, str]] = [
         400,
         "partition {'topic': 'jobs'}",
     ),
+    ("POST", "groups/mails/reset", REASON, 400, "targets None: expected a list"),
+    ("POST", "groups/mails/reset", REASON | {"targets": [{"topic": "jobs"}]}, 400, "expected an object as in"),
+    ("POST", "groups/mails/reset", REASON | {"targets": [{"topic": "jobs", "to": -1}]}, 400, "to -1: expected an"),
+    ("POST", "groups/mails/reset", REASON | {"targets": [{"topic": "jobs", "to": []}]}, 400, "to []: expected an"),
+    ("POST", "groups/mails/reset", REASON | {"targets": [{"topic": "jobs", "to": 0}] * 2}, 400, "there are two"),
+    ("POST", "groups/mails/reset", REASON | {"targets": [{"topic": "no", "to": 0}]}, 404, "there is no topic"),
+    ("POST", "groups/mails/reset", REASON | {"targets": [], "dry_run": 1}, 400, "targets []"),
     ("POST", "groups/mails/evict", REASON | {"members": "ann"}, 400, "members 'ann': expected a list"),
 ]
 

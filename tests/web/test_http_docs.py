@@ -30,7 +30,7 @@ def test_parameters_are_those_of_the_list() -> None:
 def test_fields_of_bodies_are_those_of_the_api() -> None:
     table = TEXT.partition("| path | what | body beside `reason` |")[2].partition("\n\n")[0]
     documented = set(re.findall(r"`(\w+)`:", table))
-    assert documented == {"members", "instances", "partitions"}
+    assert documented == {"members", "instances", "partitions", "targets", "dry_run"}
 
 
 def test_service_of_the_page_answers() -> None:

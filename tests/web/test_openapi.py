@@ -74,6 +74,8 @@ def test_answers_are_as_described() -> None:
             for path in ("topics/jobs/groups", "lag?group=images&group=mails", "settings", "openapi.json"):
                 await api.request("GET", path)
             await api.request("POST", "groups/images/evict", REASON)
+        reset = REASON | {"targets": [{"topic": "jobs", "to": "earliest"}], "dry_run": True}
+        await api.request("POST", "groups/images/reset", reset)
         offsets = REASON | {"partitions": [{"topic": "jobs", "partition": 0}]}
         await api.request("DELETE", "groups/images/offsets", offsets)
         await api.request("DELETE", "groups/mails", REASON)
