@@ -9,17 +9,19 @@ from __future__ import annotations
 import logging
 import sys
 from collections import OrderedDict
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Protocol, TypeVar
 
 from ..errors import ErrorCode
 from ..recorder.flight_recorder import FlightRecorder
-from ..recorder.tracker import RebalanceTracker
+from ..recorder.tracker import Draft, RebalanceTracker
 from ..text import LogLine
 from .events import DEAD_NAME, GroupEvent, Kind, Reason
 from .rebalance_notes import Note
 
 log = logging.getLogger("callboard.actors")
+
+T = TypeVar("T")
 
 EVENTS_KEPT = 32  # of one group
 HISTORY_BYTES_MAX = 16 * 1024 * 1024
@@ -143,6 +145,14 @@ class EventLog:
         self._member_lines = LineLimit(MEMBER_LINES_PER_S)
         self._refused_lines = LineLimit(REFUSED_LINES_PER_S)
 
+    def notify(self, group_id: str, events: Sequence[GroupEvent]) -> None:
+        """Notify the observers. The exception of one is logged, and affects neither the others nor the group."""
+        for observer in self.observers:
+            try:
+                observer.observe(group_id, events)
+            except Exception:
+                log.exception("bug in an observer of the events of group %r", _cut(group_id))
+
     def resized(self, history: GroupHistory, by_bytes: int) -> None:
         """The group has new events. Older events are dropped if the memory of all groups is used up."""
         self.bytes_used += by_bytes
@@ -210,8 +220,7 @@ class GroupHistory:
     def add(self, events: Sequence[GroupEvent]) -> None:
         """Keep, log and report the events of one turn."""
         event_log = self._event_log
-        for observer in event_log.observers:
-            observer.observe(self._group_id, events)
+        event_log.notify(self._group_id, events)
         self._keep(events)
         event_log.log_members(self._group_id, events)
         for event in events:
@@ -220,16 +229,22 @@ class GroupHistory:
             summary = self._tally.add(event)
             if summary is not None:
                 event_log.log_rebalance(self._group_id, summary)
-        for draft in filter(None, map(self.tracker.add, events)):
-            event_log.recorder.finish(draft)
+        self._record(self.tracker.add, events)
         if events[-1].state == DEAD_NAME:
             self.clear()
 
     def note(self, notes: Sequence[Note]) -> None:
         """Take the notes of one turn, before its events."""
-        for note in notes:
-            if (draft := self.tracker.note(note)) is not None:
+        self._record(self.tracker.note, notes)
+
+    def _record(self, track: Callable[[T], Draft | None], items: Iterable[T]) -> None:
+        """A bug of the flight recorder costs the record of a rebalance, and does not affect the group."""
+        try:
+            for draft in filter(None, map(track, items)):
                 self._event_log.recorder.finish(draft)
+        except Exception:
+            self.tracker = RebalanceTracker(self._group_id)
+            log.exception("bug in the flight recorder: a rebalance of group %r has no record", _cut(self._group_id))
 
     def _keep(self, events: Sequence[GroupEvent]) -> None:
         before_bytes = self._bytes

@@ -323,3 +323,37 @@ def test_illegal_transition_has_the_last_events() -> None:
     effects = Effects(history=history)
     with pytest.raises(IllegalTransition, match=r"last events: .*member added second-.*assignment is stored"):
         group.group.apply(Event.ASSIGNMENT_DURABLE, Cause(Reason.ASSIGNMENT_STORED), effects)
+
+
+# Bugs ----------------------------------------------------------------------------------------------------------------
+
+
+class BrokenObserver:
+    def observe(self, group_id: str, events: Sequence[GroupEvent]) -> None:
+        raise RuntimeError("planted")
+
+
+def broken(_record: object) -> None:
+    raise RuntimeError("planted")
+
+
+def test_bug_of_an_observer_does_not_affect_the_group(caplog: pytest.LogCaptureFixture) -> None:
+    simulation = CoordinatorSimulation()
+    simulation.directory.event_log.observers.insert(0, BrokenObserver())
+    [member] = simulation.form_group({})
+    assert simulation.post(heartbeat(member.member_id, member.generation_id)).value is ErrorCode.NONE
+    assert simulation.directory.rebalances.completed == 1, "the observers after it get the events"
+    assert "bug in an observer of the events of group" in caplog.text
+
+
+def test_bug_of_the_flight_recorder_does_not_affect_the_group(caplog: pytest.LogCaptureFixture) -> None:
+    simulation = CoordinatorSimulation()
+    recorder = simulation.directory.event_log.recorder
+    recorder.observers.append(broken)
+    [member] = simulation.form_group({})
+    assert simulation.post(heartbeat(member.member_id, member.generation_id)).value is ErrorCode.NONE
+    assert "bug in the flight recorder" in caplog.text
+    recorder.observers.remove(broken)
+    count = len(recorder.records(GROUP))
+    simulation.post(leave(member.member_id))
+    assert len(recorder.records(GROUP)) > count, "later rebalances are recorded"
