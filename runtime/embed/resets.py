@@ -21,6 +21,8 @@ from .results import (
 if TYPE_CHECKING:
     from .admin_requests import AdminRequests
 
+OFFSET_MAX = 2**63 - 1
+
 
 def planned_reset(
     group: str,
@@ -72,6 +74,6 @@ def _resolve_offset(target: object, offsets: PartitionRange) -> int | None:
         return offsets.start_offset
     if target == "latest":
         return offsets.end_offset
-    if type(target) is not int or target < 0:
-        raise ValueError(f"offset {target!r}: expected a whole number >= 0, 'earliest' or 'latest'")
+    if type(target) is not int or not 0 <= target <= OFFSET_MAX:
+        raise ValueError(f"offset {target!r}: expected a whole number from 0 to 2**63-1, 'earliest' or 'latest'")
     return target

@@ -202,7 +202,7 @@ def test_admin_request_for_a_missing_object_raises_kafkas_error_code() -> None:
             assert await coordinator.offsets("g") == {}
             for offset in (-1, 1.5, True, "newest"):
                 bad: Any = {"jobs": offset}
-                with pytest.raises(ValueError, match="expected a whole number >= 0, 'earliest' or 'latest'"):
+                with pytest.raises(ValueError, match="expected a whole number from 0 to"):
                     await coordinator.reset("g", bad)
             assert await coordinator.reset("g", {}) == {}
             assert (await coordinator.groups()).groups == ()

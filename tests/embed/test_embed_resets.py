@@ -117,6 +117,21 @@ def test_unknown_group_or_topic_is_refused(dry_run: bool) -> None:
     asyncio.run(scenario())
 
 
+def test_offset_that_no_log_has_is_refused() -> None:
+    async def scenario() -> None:
+        async with running() as coordinator, coordinator.member("g", resources={"jobs": 2}) as member:
+            await member.next_assignment()
+            for target in (2**63, -1, True):
+                with pytest.raises(ValueError, match=r"expected a whole number from 0 to 2\*\*63-1"):
+                    await coordinator.evict_and_reset("g", {"jobs": target})
+                with pytest.raises(ValueError, match=r"expected a whole number from 0 to 2\*\*63-1"):
+                    await coordinator.reset("g", {"jobs": target})
+            await coordinator.evict_and_reset("g", {"jobs": 2**63 - 1})
+            assert await committed(coordinator) == {2**63 - 1}
+
+    asyncio.run(scenario())
+
+
 def test_reset_is_in_the_audit_trail(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path, audit="file") as coordinator:
