@@ -21,7 +21,7 @@ OWN_FOLDERS = ("actors/", "runtime/")
 
 WIDTH, ROW, MARGIN, TITLE_HEIGHT = 1200, 17, 10, 34
 CHARACTER = 6.6  # the width of one, in pixels
-LEAST_WIDTH = 1.0  # of a box, in pixels
+LEAST_WIDTH = 6.0  # of a box, in pixels: narrow stacks are deep, since they are those of imports
 TEXT_WIDTH = 25.0  # below that a box has no text
 COLOURS = {"actors": "#7FA7F7", "runtime": "#F5B971", ELSEWHERE: "#C9C9C9"}
 
@@ -83,8 +83,9 @@ def flame_graph(samples: Samples, title: str) -> str:
     """An SVG without scripts: the outermost functions at the top, a function's share of the samples as its width."""
     found, total = list(boxes(samples)), sum(samples.values())
     scale = (WIDTH - 2 * MARGIN) / total
-    height = TITLE_HEIGHT + ROW * (1 + max(box.depth for box in found)) + MARGIN
-    drawn = [_draw(box, scale, total) for box in found if box.samples * scale >= LEAST_WIDTH]
+    wide = [box for box in found if box.samples * scale >= LEAST_WIDTH]
+    height = TITLE_HEIGHT + ROW * (1 + max((box.depth for box in wide), default=0)) + MARGIN
+    drawn = [_draw(box, scale, total) for box in wide]
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="monospace" '
