@@ -59,8 +59,11 @@ class Guard:
         host = headers.get("host", "")
         if self._hosts is not None and host_name(host) not in self._hosts:
             return 421, f"Host {host[:100]!r}: expected one of {', '.join(sorted(self._hosts))}"
-        if self._trusted_header and not headers.get(self._trusted_header):
-            return 401, f"the header {self._trusted_header} is missing: the proxy in front of this server has to set it"
+        if self._trusted_header and [*map(bool, headers.getlist(self._trusted_header))] != [True]:
+            return 401, (
+                f"the header {self._trusted_header} is missing, empty or there twice: the proxy in front of this "
+                "server has to set it, and to remove what clients send"
+            )
         return None if method in SAFE_METHODS else _change_refusal(host, headers)
 
 

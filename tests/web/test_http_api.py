@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from http_api_helpers import JSON, REASON, TOPICS, Api, make_groups, run
 
@@ -210,6 +211,20 @@ def test_changes_are_in_the_audit_trail_with_user_and_reason(tmp_path: Path) -> 
         "DELETE /api/v1/groups/{group}",
     )
     assert (own["principal"], own["api"]) == ("User:callboard", "Coordinator.delete")
+
+
+@pytest.mark.parametrize("sent", [(), ("",), ("eve", "ann"), ("ann", "ann")], ids=str)
+def test_user_is_refused_unless_the_proxy_names_exactly_one(sent: tuple[str, ...]) -> None:
+    """A proxy that adds the header to that of the client would let clients choose their name."""
+
+    async def check(coordinator: Coordinator, _: Api) -> None:
+        transport = httpx.ASGITransport(callboard.web.app(coordinator, trusted_header="X-User"))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            headers = [("x-user", name) for name in sent]
+            assert (await client.get("/api/v1/groups", headers=headers)).status_code == 401
+            assert (await client.get("/api/v1/groups", headers=[("x-user", "ann")])).status_code == 200
+
+    run(check)
 
 
 # Refusals ------------------------------------------------------------------------------------------------------------
