@@ -57,7 +57,7 @@ IN_VERSION_0 = "handshake in version 0", "version 0 both times"
 """Tokens without a header."""
 
 Step = Send | Wait | Packet
-Script = Sequence[Step]
+Script = Sequence[Step | Callable[[], Step]]
 
 
 def bearer(user: str, lifetime_s: int) -> Send:
@@ -145,7 +145,7 @@ SCRIPTS: Mapping[str, Script] = {
 }
 WITHOUT_SESSION: Mapping[str, Script] = {
     "password": [*LOGIN, *LOGIN[:1], HEARTBEAT],
-    "token": [handshake("OAUTHBEARER"), bearer(USER, ROUNDED_TO_MS // 1_000), handshake("OAUTHBEARER")],
+    "token": [handshake("OAUTHBEARER"), lambda: bearer(USER, ROUNDED_TO_MS // 1_000), handshake("OAUTHBEARER")],
 }
 """On a listener without ``connections_max_reauth_ms``."""
 
@@ -155,7 +155,8 @@ def play(address: tuple[str, int], script: Script, wait: Callable[[int], None]) 
     answers: list[Any] = []
     with Wire(*address) as wire:
         try:
-            for step in script:
+            for each in script:
+                step = each() if callable(each) else each
                 if isinstance(step, Wait):
                     wait(step.ms)
                     continue
