@@ -26,20 +26,25 @@ MEMBER_ID_CHARACTERS_MAX = 255
 class CommitGuard:
     """The members of one group that were removed by another client. ``end_ms``: until when one of them is remembered.
 
-    Times are monotonic, in milliseconds.
+    Times are monotonic, in milliseconds, but ``reset_ms`` is wall-clock time: a change of state until then may be that
+    of a reset. One that was loaded may be, and later ones only after a reset.
     """
 
-    __slots__ = ("_until_ms", "end_ms")
+    __slots__ = ("_until_ms", "end_ms", "reset_ms")
 
-    def __init__(self) -> None:
+    def __init__(self, loaded_ms: int = -1) -> None:
+        """``loaded_ms``: of the change of state that was loaded, if there is one."""
         self._until_ms: dict[str, int] = {}
         self.end_ms = 0
+        self.reset_ms = loaded_ms
 
     def note(self, events: Iterable[GroupEvent]) -> None:
         """Remember the members that these events have removed."""
         for event in events:
             if event.kind is Kind.MEMBER_REMOVED and event.reason in REMOVED_BY_OTHERS:
                 self._remember(event.member_id, event.monotonic_ms + GUARD_MS)
+                if event.reason is Reason.RESET:
+                    self.reset_ms = event.wall_ms
 
     def _remember(self, member_id: str, until_ms: int) -> None:
         if len(member_id) > MEMBER_ID_CHARACTERS_MAX:

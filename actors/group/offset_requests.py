@@ -19,7 +19,7 @@ from .contexts import CommitContext, OffsetDeleteContext, deliver_reply
 from .deletion import wait_for_deletion
 from .in_flight import WaitingFetch
 from .offsets import CommitRecords, GroupData, commit_records, txn_commit_records
-from .resets import is_guarded
+from .resets import changed_ms, is_guarded
 
 MakeRecords = Callable[[Any, int, int], CommitRecords]
 
@@ -53,10 +53,14 @@ def _would_undo_a_reset(active: ActiveGroup, request: OffsetCommit | TxnOffsetCo
     """Whether it comes from a member that was removed, or is a commit to partitions that were reset just now."""
     if not isinstance(request, OffsetCommit):
         return False
-    clock, data = active.environment.clock, active.data
-    if active.guard.refuses(request.former_member_id, clock.monotonic_ms()):
+    clock, data, guard = active.environment.clock, active.data, active.guard
+    if guard.refuses(request.former_member_id, clock.monotonic_ms()):
         return True
-    return is_guarded(data.value, request.commits, data.offsets.find, clock.wall_ms())
+    if data.value is None:  # a group that never had members
+        return False
+    state_ms = changed_ms(data.value)
+    is_by_reset = 0 <= state_ms <= guard.reset_ms
+    return is_by_reset and is_guarded(state_ms, request.commits, data.offsets.find, clock.wall_ms())
 
 
 def _append_commits(

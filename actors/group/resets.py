@@ -5,6 +5,7 @@ So a crash leaves both or nothing, and no member of the old generation can commi
 The guard: an evicted consumer may commit its old position without a generation, which a group without members accepts
 (aiokafka does). Such commits to the partitions of a reset are refused for a minute. What a reset was is read from its
 records, so the guard survives a restart: the offsets are dated one millisecond after the group's last change of state.
+Other commits may be dated so by chance. ``CommitGuard.reset_ms`` rules them out, unless the group was loaded since.
 """
 
 from __future__ import annotations
@@ -97,14 +98,17 @@ def _dated(record: Record, now_ms: int) -> Record:
     return record
 
 
-def is_guarded(value: Any, commits: Iterable[Commit], find: FindOffset, now_ms: int) -> bool:
+def changed_ms(value: Any) -> int:
+    """When the durable state of a classic group without members changed last, wall-clock time; -1 for others."""
+    return value.current_state_timestamp_ms if isinstance(value, GroupValue) and not value.members else -1
+
+
+def is_guarded(state_ms: int, commits: Iterable[Commit], find: FindOffset, now_ms: int) -> bool:
     """Whether a commit without a generation is refused, because a reset of these partitions is recent.
 
-    ``value``: the durable state of a group. ``now_ms``: wall-clock time.
+    ``state_ms``: when the group became empty by a reset, if it was one. ``now_ms``: wall-clock time.
     """
-    if not isinstance(value, GroupValue) or value.members:
-        return False
-    reset_ms = value.current_state_timestamp_ms + 1
+    reset_ms = state_ms + 1
     if now_ms >= reset_ms + GUARDED_MS:
         return False
     offsets = (find(commit.topic, commit.partition) for commit in commits)

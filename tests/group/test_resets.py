@@ -12,10 +12,11 @@ from actor_system.transactions import TransactionSimulation
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.events import Kind, Reason
+from callboard.actors.group.leave_causes import ADMIN_REASON
 from callboard.actors.group.reset_messages import OffsetsReset, ResetOffset, ResetOffsets
 from callboard.actors.group.resets import GUARDED_MS
 from callboard.actors.group.states import State
-from callboard.actors.messages import DescribeEvents
+from callboard.actors.messages import DescribeEvents, LeavingMember
 from callboard.actors.records import GroupRecord, OffsetRecord
 
 RESET = ResetOffsets(GROUP, (ResetOffset("t", 0, 4), ResetOffset("t", 1, None)), "skip 7 orders")
@@ -154,6 +155,16 @@ def test_commit_just_before_the_last_member_leaves_is_no_reset(restarts: bool) -
     if restarts:
         simulation = restarted(simulation)
     assert simulation.post(commit(5)).value.errors == ACCEPTED
+
+
+def test_commit_a_millisecond_after_the_last_member_was_removed_is_no_reset() -> None:
+    """It is dated like one."""
+    simulation, members = committed_group()
+    for member in members:
+        simulation.post(leave(LeavingMember(member, None, ADMIN_REASON)))
+    simulation.advance(1)
+    assert simulation.post(commit(5)).value.errors == ACCEPTED
+    assert simulation.post(commit(6)).value.errors == ACCEPTED
 
 
 # Many ----------------------------------------------------------------------------------------------------------------
