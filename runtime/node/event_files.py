@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 from ...actors.recorder.record import RebalanceRecord, as_json, from_json
-from ..disk.disk import Disk, file_size, write_all
+from ..disk.disk import Disk, file_size
+from ..disk.line_files import append_lines
 
 FOLDER: Final = "events"
 NAME = re.compile(r"(\d{20})\.jsonl")
@@ -88,17 +89,9 @@ class EventFiles:
             size -= segment.size
 
     def _write(self, path: Path, lines: bytes) -> None:
-        """Write all lines or none. A last line that a crash has cut off is ended first."""
         fd = self._disk.open(path, os.O_RDWR | os.O_CREAT)
         try:
-            size = self._disk.size(fd)
-            start = b"" if not size or self._disk.read(fd, 1, size - 1) == b"\n" else b"\n"
-            try:
-                write_all(self._disk, fd, start + lines, size)
-            except OSError:
-                with suppress(OSError):
-                    self._disk.truncate(fd, size)
-                raise
+            append_lines(self._disk, fd, self._disk.size(fd), lines)
         finally:
             self._disk.close(fd)
 

@@ -7,7 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
-from ..disk.disk import Disk, file_size, write_all
+from ..disk.disk import Disk, file_size
+from ..disk.line_files import append_lines
 
 FILE_NAME: Final = "audit.jsonl"
 
@@ -43,7 +44,7 @@ class AuditFile:
             self._rotate()
         fd = self._open()
         try:
-            self._append(fd, self._disk.size(fd), lines)
+            append_lines(self._disk, fd, self._disk.size(fd), lines)
             if is_durable:
                 self._disk.sync(fd)
         finally:
@@ -58,16 +59,6 @@ class AuditFile:
 
     def _open(self) -> int:
         return self._disk.open(self._path, os.O_RDWR | os.O_CREAT)
-
-    def _append(self, fd: int, size: int, lines: bytes) -> None:
-        """Write all lines or none. A last line that a crash has cut off is ended first."""
-        start = b"" if not size or self._disk.read(fd, 1, size - 1) == b"\n" else b"\n"
-        try:
-            write_all(self._disk, fd, start + lines, size)
-        except OSError:
-            with suppress(OSError):
-                self._disk.truncate(fd, size)
-            raise
 
     def _rotate(self) -> None:
         """Number the files anew: the oldest one beyond ``audit_files_max`` goes."""
