@@ -3,7 +3,8 @@
 When a session ends, or after a minute, the socket of each idle worker closes, and Spark's worker prints a traceback to
 the terminal, unless a signal ends it first. That is no error, so these workers exit silently.
 
-Workers that plan queries always have Spark's own daemon. They load Callboard's data source, which changes them.
+Workers that plan queries always have Spark's own daemon, and so do all workers of ``spark-submit`` and of a cluster.
+They import ``tasks``, which changes them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ disconnects: list[OSError] = []
 """Keep the files in their frames until the process ends: Python 3.13 reports a file that it frees and cannot flush."""
 
 
-def ignore_disconnect_of_planning_worker() -> None:
+def ignore_disconnect_in_sparks_daemon() -> None:
     """In a worker of Spark's own daemon, exit silently from the next request on. In other processes do nothing.
 
     The daemon's module is the main one. It calls its ``worker`` for each request.

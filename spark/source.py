@@ -20,14 +20,11 @@ from .columns import spark_schema
 from .files import LogLocation, find_log
 from .options import PUSHED, Options, parse_options
 from .pushdown import narrowed
-from .quiet_daemon import ignore_disconnect_of_planning_worker
 from .scan import PartitionScan
 from .sent_files import SentLimit, copy_partitions
 from .tasks import TASK_BYTES, distribute, freeze_gc_once, selected_numbers, selected_partitions
 
 NAME = "callboard"
-
-ignore_disconnect_of_planning_worker()  # each worker that plans a query imports this module
 
 
 class CallboardSource(DataSource):

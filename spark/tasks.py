@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from .files import LogLocation, partition_numbers
 from .options import Options
+from .quiet_daemon import ignore_disconnect_in_sparks_daemon
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -19,6 +20,8 @@ TASK_BYTES = 32 * 1024 * 1024
 """About 0.1 s of decoding; starting a task costs some 20 ms."""
 
 Item = TypeVar("Item")
+
+ignore_disconnect_in_sparks_daemon()  # each worker that plans a query or runs a task imports this module
 
 
 def distribute(sizes: Mapping[Item, int], task_count: int) -> list[list[Item]]:

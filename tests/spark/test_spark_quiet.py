@@ -86,24 +86,24 @@ def test_worker_after_disconnect_exits_silently(error: type[OSError]) -> None:
         assert quiet_daemon.ignore_disconnect(lambda *_: 0)(sock, True) == 0
 
 
-PLANNING_WORKER = """
+WORKER = """
 def main(infile, outfile):
-    import callboard.spark.source
+    import {module}
     infile.read(1)  # a request, or the end of the session
     outfile.write(b"answer")
 """
 
 
-@pytest.fixture
-def planning_daemon(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Spark's own daemon, which starts workers with Callboard's data source."""
-    tmp_path.joinpath("pyspark_planning.py").write_text(PLANNING_WORKER)
+@pytest.fixture(params=["source", "tasks"])
+def sparks_daemon(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[bytes]]:
+    """Spark's own daemon. Its workers plan a query, which imports the data source, or run a task of a job."""
+    tmp_path.joinpath("pyspark_worker.py").write_text(WORKER.format(module=f"callboard.spark.{request.param}"))
     path = os.pathsep.join([str(tmp_path), str(LINKS.parent), os.environ.get("PYTHONPATH", "")])
     with tempfile.TemporaryDirectory() as sockets:  # a socket's path must be short
         spark_settings = {"PYTHON_UNIX_DOMAIN_ENABLED": "true", "PYTHON_WORKER_FACTORY_SOCK_DIR": sockets}
         spark_settings |= {"SPARK_REUSE_WORKER": "1", "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1"}
         with subprocess.Popen(
-            [sys.executable, "-m", "pyspark.daemon", "pyspark_planning"],
+            [sys.executable, "-m", "pyspark.daemon", "pyspark_worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -127,10 +127,10 @@ def wait_until_ended(pid: int) -> None:
     raise TimeoutError(f"process {pid} still runs")
 
 
-def test_idle_worker_of_sparks_own_daemon_exits_silently(planning_daemon: subprocess.Popen[bytes]) -> None:
+def test_idle_worker_of_sparks_own_daemon_exits_silently(sparks_daemon: subprocess.Popen[bytes]) -> None:
     """Spark closes its connection after a minute, and before the signal at the end of a session."""
-    assert planning_daemon.stdin and planning_daemon.stdout and planning_daemon.stderr
-    address = planning_daemon.stdout.read(read_number(planning_daemon.stdout))
+    assert sparks_daemon.stdin and sparks_daemon.stdout and sparks_daemon.stderr
+    address = sparks_daemon.stdout.read(read_number(sparks_daemon.stdout))
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(address)
         with connection.makefile("rb") as answers:
@@ -138,5 +138,5 @@ def test_idle_worker_of_sparks_own_daemon_exits_silently(planning_daemon: subpro
             connection.sendall(b"1")
             assert answers.read(6) == b"answer"
     wait_until_ended(pid)
-    planning_daemon.stdin.close()
-    assert planning_daemon.stderr.read() == b""
+    sparks_daemon.stdin.close()
+    assert sparks_daemon.stderr.read() == b""
