@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from functools import cached_property
 
 from ..format.batch import CONTROL_BIT, TRANSACTIONAL_BIT, inflate_buffer
 from ..format.errors import UnsupportedCompression
@@ -11,17 +12,43 @@ from .backwards import BatchChunk
 from .columns import Column, RecordSpans, as_list
 from .spans import read_spans
 
+Bounds = list[int] | Mapping[int, int]
 TRANSACTION_BITS = TRANSACTIONAL_BIT | CONTROL_BIT
 
 
-class ChunkColumns(NamedTuple):
-    """A chunk with the bounds of its keys, as lists, and the ends of its records."""
+class ChunkColumns:
+    """A chunk with the columns of its records.
 
-    chunk: BatchChunk
-    spans: RecordSpans
-    key_starts: list[int]
-    key_ends: list[int]
-    ends: Column
+    The records that are looked at one by one need their bounds as plain numbers. These are made for all records on
+    first use, or by ``select`` for some only.
+    """
+
+    def __init__(self, chunk: BatchChunk, spans: RecordSpans) -> None:
+        self.chunk = chunk
+        self.spans = spans
+
+    @cached_property
+    def key_starts(self) -> Bounds:
+        """Where each record's key begins, by the record's index."""
+        return as_list(self.spans.key_at)
+
+    @cached_property
+    def key_ends(self) -> Bounds:
+        return as_list(self.spans.key_end)
+
+    @cached_property
+    def ends(self) -> Bounds:
+        """Where each record ends."""
+        return as_list(self.spans.end)
+
+    def select(self, indexes: Column) -> ChunkColumns:
+        """The same chunk and columns, with the bounds of the records at ``indexes`` only. For columns of numpy."""
+        selected = ChunkColumns(self.chunk, self.spans)
+        positions, spans = indexes.tolist(), self.spans
+        selected.key_starts = dict(zip(positions, spans.key_at[indexes].tolist(), strict=True))
+        selected.key_ends = dict(zip(positions, spans.key_end[indexes].tolist(), strict=True))
+        selected.ends = dict(zip(positions, spans.end[indexes].tolist(), strict=True))
+        return selected
 
     def key(self, index: int) -> bytes:
         return self.chunk.data[self.key_starts[index] : self.key_ends[index]]
@@ -50,5 +77,4 @@ def read_columns(chunk: BatchChunk, fast: bool | None) -> ChunkColumns:
         spans = read_spans(data, starts, fast=fast, source=str(path), position=position)
     if any(bits & TRANSACTION_BITS for bits in as_list(spans.headers.attributes)):
         _ = spans.lazy  # computed here: an error for a bad value can still be limited to its batch
-    key_bounds = as_list(spans.key_at), as_list(spans.key_end)
-    return ChunkColumns(BatchChunk(data, starts, path, position), spans, *key_bounds, spans.end)
+    return ChunkColumns(BatchChunk(data, starts, path, position), spans)

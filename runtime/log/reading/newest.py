@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from .known_keys import KnownKeys
 
 BULK_MIN_RECORDS = 1000  # from here on one lookup of all keys is faster than one each
+SELECT_DIVISOR = 2  # for more than half of the records, a dict of their bounds costs more than lists of all bounds
 MAX_ATTEMPTS = 10  # a listed file is gone if it was compacted since, which is rare
 COMMITTED_END_MAX = 2**62  # a client may commit any offset; no log can reach a larger one
 
@@ -203,7 +204,10 @@ class NewestFirstLoader:
             self._new_records = self._filter_new(columns, range(stop - 1, start - 1, -1))
         else:
             unknown = self._known_keys.find_unknown(columns.chunk.data, spans.key_at[run], spans.key_size[run])
-            self._new_records = self._filter_new(columns, (unknown[::-1] + start).tolist())
+            newest_first = unknown[::-1] + start
+            if len(unknown) * SELECT_DIVISOR < stop - start:
+                columns = columns.select(newest_first)
+            self._new_records = self._filter_new(columns, newest_first.tolist())
             self._known_keys.add([index - start for index in self._new_records])
         self._store_records(columns, self._new_records)
 
@@ -244,7 +248,7 @@ class NewestFirstLoader:
 
         Records in the form that the coordinator usually writes are decoded here, the others in ``_store_any``.
         """
-        (data, *_), _, key_starts, key_ends, ends = columns
+        data, key_starts, key_ends, ends = columns.chunk.data, columns.key_starts, columns.key_ends, columns.ends
         groups, partition_ends, rewritten_keys = self._groups, self._partition_ends, self._rewritten_keys
         single_offsets = self._single_offsets
         unpack_value = _COMMON_VALUE.unpack_from
