@@ -21,12 +21,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from callboard.actors.records import OffsetRecord, OffsetValue
+from callboard.bench import loading_steps
 from callboard.bench.harness import (
     BenchError,
     add_output,
     interleaved,
     machine,
     print_table,
+    run_once,
     summarise,
     write_json,
 )
@@ -84,12 +86,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         with tempfile.TemporaryDirectory(prefix="callboard-load-") as folder:
             counts = fill(Path(folder), options.records, options.seed)
             figures = measure(Path(folder), counts, options.rounds)
+            steps = measure_steps(Path(folder))
     except BenchError as error:
         print(f"load: {error}", file=sys.stderr)
         return 1
     _show(counts, figures)
+    _show_steps(steps)
     if options.output is not None:
-        write_json(options.output, {**counts._asdict(), "runs": figures, "machine": machine()})
+        result = {**counts._asdict(), "runs": figures, "steps": steps, "machine": machine()}
+        write_json(options.output, result)
     return 0
 
 
@@ -136,6 +141,31 @@ def measure(folder: Path, counts: LogCounts, rounds: int) -> Found:
             raise BenchError(f"{way} found {run['records']} records, expected {counts.records}")
         figures[way].append(run)
     return figures
+
+
+def measure_steps(folder: Path) -> dict[str, dict[str, float]]:
+    """The seconds of CPU of each step, by way and name of the step."""
+    modes = {WITH_NUMPY: "fast", WITHOUT_NUMPY: "plain"}
+    return {
+        way: run_once(("-m", loading_steps.__name__, str(folder), mode), way, PATIENCE_S)
+        for way, mode in modes.items()
+        if way != WITH_NUMPY or has_numpy()
+    }
+
+
+def _show_steps(steps: dict[str, dict[str, float]]) -> None:
+    names = dict.fromkeys(name for seconds in steps.values() for name in seconds if name != loading_steps.OTHER)
+    rows = [(name, *(_share(seconds, name) for seconds in steps.values())) for name in (*names, loading_steps.OTHER)]
+    print_table(
+        "Share of each step in the CPU time, one run",
+        ("step", *steps),
+        rows,
+        ["the steps are timed once for each chunk of the log"],
+    )
+
+
+def _share(seconds: dict[str, float], name: str) -> str:
+    return f"{seconds[name] / sum(seconds.values()):.0%}" if name in seconds else "-"
 
 
 def _show(counts: LogCounts, figures: Found) -> None:

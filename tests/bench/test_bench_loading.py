@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from callboard.bench import loading
+from callboard.bench import loading, loading_steps
 from callboard.bench.__main__ import main
 from callboard.bench.harness import BenchError
 from callboard.runtime.log.reading.newest import load_partition
@@ -20,7 +20,20 @@ def test_bench_load_prints_table_and_writes_json(tmp_path: Path, capsys: pytest.
     assert 3000 <= result["records"] < 3000 + 2**loading.BATCH_BITS
     assert all(runs[0]["cpu_seconds"] > 0 for runs in result["runs"].values())
     printed = capsys.readouterr().out
+    for seconds in result["steps"].values():
+        assert all(seconds[name] > 0 for name in (loading_steps.READING, *loading_steps.LOADER_STEPS.values()))
+    assert loading_steps.READING in printed
     assert "without numpy" in printed and f"{result['records']:,} records in " in printed
+
+
+def test_steps_add_up_to_the_clock() -> None:
+    """Nothing is counted twice: an iterator's step is what it does between two values."""
+    now = iter(range(100))
+    times = loading_steps.StepTimes(lambda: float(next(now)))
+    iterate = times.timed_iterator("read", lambda count: iter(range(count)))
+    assert list(iterate(3)) == [0, 1, 2]
+    assert times.timed("store", lambda value: value * 2)(4) == 8
+    assert times.seconds == {"read": 4.0, "store": 1.0}  # the end of the iterator is a step of its work, too
 
 
 def test_fill_writes_readable_segments(tmp_path: Path) -> None:
