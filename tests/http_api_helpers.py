@@ -43,6 +43,12 @@ class Api:
         self.responses.append(response)
         return response
 
+    async def page(self, path: str, status: int = 200) -> str:
+        """The HTML of a page, by its path from the root of the app."""
+        response = await self._client.get(f"http://callboard/{path}")
+        assert (response.status_code, response.headers["content-type"]) == (status, "text/html; charset=utf-8")
+        return response.text
+
     async def json(self, path: str) -> Any:
         response = await self.request("GET", path)
         assert response.status_code == 200, response.text

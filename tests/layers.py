@@ -136,13 +136,23 @@ PACKAGES: dict[str, Package] = {
             "runtime/settings",
         ),
     ),
+    # The web page: templates, and what they show.
+    "runtime/web/page": Package(
+        ("runtime/web/page",),
+        ("actors", "actors/text.py", "runtime/embed", "runtime/front", "runtime/node", "runtime/web"),
+    ),
+    # The API and the page as one app, and its server.
+    "runtime/web/serving": Package(
+        ("runtime/web/application", "runtime/web/server"),
+        ("runtime/embed", "runtime/node", "runtime/settings", "runtime/web", "runtime/web/page"),
+    ),
     "runtime/cli": Package(
         ("runtime/cli",),
         (
             *(*ACTORS, "runtime/client", "runtime/common", "runtime/disk", "runtime/engine", "runtime/front"),
             *("runtime/log", "runtime/log/compaction", "runtime/node", "runtime/security", "runtime/settings"),
             *("runtime/topics", "runtime/cluster", "runtime/cluster/compaction", "runtime/cluster/engines"),
-            *("runtime/embed/cluster_environment.py", "runtime/web"),
+            *("runtime/embed/cluster_environment.py", "runtime/web/serving"),
         ),
     ),
     "runtime/testing": Package(
@@ -153,7 +163,7 @@ PACKAGES: dict[str, Package] = {
             *("runtime/member", "runtime/node", "runtime/settings", "runtime/topics"),
         ),
     ),
-    "runtime/front/programs": Package(("runtime/front",), ("runtime/cli", "runtime/testing", "runtime/web")),
+    "runtime/front/programs": Package(("runtime/front",), ("runtime/cli", "runtime/testing", "runtime/web/serving")),
     "spark": Package(
         ("spark",),
         (

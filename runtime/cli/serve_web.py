@@ -1,4 +1,4 @@
-"""Serves the HTTP API beside a node, for ``callboard serve --web``. Nothing of it is imported without that option."""
+"""``callboard serve --web``: the web page and the HTTP API beside a node. Without it nothing of them is imported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..node.node import Node
 
 OPTION = "--web"
-NEEDED = ("starlette", "uvicorn", "numpy")
+NEEDED = ("starlette", "uvicorn", "numpy", "jinja2")
 
 log = logs.get_logger("callboard.runtime.cli")
 
@@ -46,7 +46,8 @@ def serving_web(
     from ..web.server import WebServer
 
     port = listening_socket.getsockname()[1]
-    log.info("serving the HTTP API", url=f"http://{Address(options.address.host or 'localhost', port)}/api/v1")
+    page = f"http://{Address(options.address.host or 'localhost', port)}"
+    log.info("serving the web page and the HTTP API", page=f"{page}/", api=f"{page}/api/v1")
     server = WebServer(listening_socket, options, node, loop)
     server.start()
     try:

@@ -17,7 +17,11 @@ from ..embed.thread import ThreadCoordinator
 from .backend import Backend, backend_of
 from .changing import Changing
 from .guard import Guard
-from .problems import HANDLERS
+from .page.rendering import Renderer
+from .page.routes import make_page_routes
+from .page.row import Sources
+from .page.table import PAGES
+from .problems import PROBLEMS, Problem, problem_json
 from .reading import Reading
 from .snapshots import Snapshots
 
@@ -32,7 +36,7 @@ def app(
     hosts: Collection[str] | None = None,
     trusted_header: str | None = None,
 ) -> ASGIApp:
-    """The HTTP API of a coordinator as an ASGI app, to be served or mounted. It authenticates nobody.
+    """The HTTP API and the web page of a coordinator as an ASGI app, to be served or mounted. It authenticates nobody.
 
     The app may run on another event loop than the coordinator, which may be started later. ``hosts``: by which names,
     without port, clients may address it, against DNS rebinding; None for all. ``trusted_header``: the header in which
@@ -43,9 +47,32 @@ def app(
 
 
 def make_app(backend: Backend, hosts: Collection[str] | None, trusted_header: str | None) -> ASGIApp:
-    snapshots = Snapshots(backend)
-    routed = Starlette(routes=make_routes(backend, snapshots), exception_handlers=HANDLERS)
-    return Guard(QuotedPaths(routed), hosts, trusted_header)
+    snapshots, renderer = Snapshots(backend), Renderer(PAGES)
+
+    def answer(request: Request, problem: Problem) -> Response:
+        return problem_json(problem) if is_api(request) else renderer.error(request, problem)
+
+    routes = [
+        *make_routes(backend, snapshots),
+        *make_page_routes(Sources(backend, snapshots), renderer),
+    ]
+    handlers = {kind: _answering(find, answer) for kind, find in PROBLEMS.items()}
+    return Guard(QuotedPaths(Starlette(routes=routes, exception_handlers=handlers)), hosts, trusted_header, answer)
+
+
+def is_api(request: Request) -> bool:
+    """Whether a request asks the API, whose errors are problem details. Those of the page are for people."""
+    path: str = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+    return path.startswith("/api/")
+
+
+def _answering(
+    find: Callable[[Request, Exception], Problem], answer: Callable[[Request, Problem], Response]
+) -> Callable[[Request, Exception], Awaitable[Response]]:
+    async def handle(request: Request, error: Exception) -> Response:
+        return answer(request, find(request, error))
+
+    return handle
 
 
 def make_routes(backend: Backend, snapshots: Snapshots) -> list[Route]:

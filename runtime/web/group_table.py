@@ -124,6 +124,11 @@ class GroupTable:
             return self._columns["group"] < bisect_left(self.names, group)
         return self._columns["group"] >= bisect_right(self.names, group)
 
+    def counts(self, column: str) -> dict[str, int]:
+        """How many rows have each word of a column, sorted by the word."""
+        counts = np.bincount(self._columns[column], minlength=len(self.words[column]))
+        return dict(zip(self.words[column], counts.tolist(), strict=True))
+
     # Filters ---------------------------------------------------------------------------------------------------------
 
     def everything(self) -> Mask:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .problems import problem
+from .problems import Problem
 
 SAFE_METHODS: Final = ("GET", "HEAD", "OPTIONS")
 JSON: Final = "application/json"
@@ -29,10 +31,18 @@ class Guard:
     """``hosts``: the names in the header Host that are accepted, without port; None for all.
 
     ``trusted_header``: the header in which an authenticating proxy names the user; requests without it are refused.
+    ``answer``: makes the answer to a request that is refused.
     """
 
-    def __init__(self, app: ASGIApp, hosts: Collection[str] | None, trusted_header: str | None) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        hosts: Collection[str] | None,
+        trusted_header: str | None,
+        answer: Callable[[Request, Problem], Response],
+    ) -> None:
         self._app = app
+        self._answer = answer
         self._hosts = None if hosts is None else frozenset(host.lower() for host in hosts)
         self._trusted_header = trusted_header
 
@@ -43,38 +53,41 @@ class Guard:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(SECURITY_HEADERS)
+                sent = MutableHeaders(scope=message)
+                for name, value in SECURITY_HEADERS.items():
+                    sent.setdefault(name, value)
             await send(message)
 
         headers = Headers(scope=scope)
         refusal = self._refusal(scope["method"], headers)
         if refusal is not None:
-            await problem(*refusal)(scope, receive, send_with_headers)
+            await self._answer(Request(scope), refusal)(scope, receive, send_with_headers)
             return
         user = headers.get(self._trusted_header, "") if self._trusted_header else ""
         await self._app({**scope, USER_KEY: user}, receive, send_with_headers)
 
-    def _refusal(self, method: str, headers: Headers) -> tuple[int, str] | None:
-        """The status and the reason if a request is refused."""
+    def _refusal(self, method: str, headers: Headers) -> Problem | None:
+        """Why a request is refused; None if it is not."""
         host = headers.get("host", "")
         if self._hosts is not None and host_name(host) not in self._hosts:
-            return 421, f"Host {host[:100]!r}: expected one of {', '.join(sorted(self._hosts))}"
+            return Problem(421, f"Host {host[:100]!r}: expected one of {', '.join(sorted(self._hosts))}")
         if self._trusted_header and [*map(bool, headers.getlist(self._trusted_header))] != [True]:
-            return 401, (
+            return Problem(
+                401,
                 f"the header {self._trusted_header} is missing, empty or there twice: the proxy in front of this "
-                "server has to set it, and to remove what clients send"
+                "server has to set it, and to remove what clients send",
             )
         return None if method in SAFE_METHODS else _change_refusal(host, headers)
 
 
-def _change_refusal(host: str, headers: Headers) -> tuple[int, str] | None:
+def _change_refusal(host: str, headers: Headers) -> Problem | None:
     """A page of another site can make a browser send a form, but neither this type nor this origin."""
     content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != JSON:
-        return 415, f"Content-Type {content_type[:100]!r}: expected {JSON}"
+        return Problem(415, f"Content-Type {content_type[:100]!r}: expected {JSON}")
     origin = headers.get("origin")
     if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
-        return 403, f"Origin {origin[:100]!r}: expected none, or that of the host {host[:100]!r}"
+        return Problem(403, f"Origin {origin[:100]!r}: expected none, or that of the host {host[:100]!r}")
     return None
 
 

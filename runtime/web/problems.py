@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pykka
 from starlette.exceptions import HTTPException
@@ -14,6 +15,8 @@ from starlette.responses import JSONResponse
 from ...actors.errors import CoordinatorError, ErrorCode
 from .backend import Unavailable
 from .group_list import BadParameter
+
+log = logging.getLogger("callboard.runtime.web")
 
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_AFTER_S: Final = 1
@@ -40,23 +43,40 @@ class BadBody(ValueError):
     """The body of a request is invalid. The text names the value, and says what was expected."""
 
 
-def problem(
-    status: int, detail: str, error: str | None = None, headers: Mapping[str, str] | None = None
-) -> JSONResponse:
-    """``error``: the name of Kafka's error."""
+class Problem(NamedTuple):
+    """What is answered instead of what was asked for. ``error``: the name of Kafka's error, if it is one."""
+
+    status: int
+    detail: str
+    error: str | None = None
+    headers: Mapping[str, str] | None = None
+
+    @property
+    def title(self) -> str:
+        return HTTPStatus(self.status).phrase
+
+
+def headers_of(problem: Problem) -> Mapping[str, str]:
+    retry = {"Retry-After": str(RETRY_AFTER_S)} if problem.status == HTTPStatus.SERVICE_UNAVAILABLE else {}
+    return {**retry, **(problem.headers or {})}
+
+
+def problem_json(problem: Problem) -> JSONResponse:
     body: dict[str, Any] = {
         "type": "about:blank",
-        "title": HTTPStatus(status).phrase,
-        "status": status,
-        "detail": detail,
+        "title": problem.title,
+        "status": problem.status,
+        "detail": problem.detail,
     }
-    if error is not None:
-        body["error"] = error
-    retry = {"Retry-After": str(RETRY_AFTER_S)} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
-    return JSONResponse(body, status, {**retry, **(headers or {})}, MEDIA_TYPE)
+    if problem.error is not None:
+        body["error"] = problem.error
+    return JSONResponse(body, problem.status, headers_of(problem), MEDIA_TYPE)
 
 
-async def _of_http(request: Request, error: Exception) -> JSONResponse:
+# By exception --------------------------------------------------------------------------------------------------------
+
+
+def _of_http(request: Request, error: Exception) -> Problem:
     assert isinstance(error, HTTPException)
     detail = error.detail
     if error.status_code == HTTPStatus.NOT_FOUND:
@@ -64,27 +84,27 @@ async def _of_http(request: Request, error: Exception) -> JSONResponse:
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         allowed = ", ".join(sorted((error.headers or {}).get("Allow", "").split(", ")))
         detail = f"method {request.method[:20]!r}: expected {allowed}"
-    return problem(error.status_code, detail, headers=error.headers)
+    return Problem(error.status_code, detail, headers=error.headers)
 
 
-async def _of_coordinator(request: Request, error: Exception) -> JSONResponse:
+def _of_coordinator(request: Request, error: Exception) -> Problem:
     assert isinstance(error, CoordinatorError)
-    return problem(STATUS.get(error.code, 500), str(error), error.code.name)
+    return Problem(STATUS.get(error.code, 500), str(error), error.code.name)
 
 
-async def _bad_request(request: Request, error: Exception) -> JSONResponse:
-    return problem(400, str(error))
+def _bad_request(request: Request, error: Exception) -> Problem:
+    return Problem(400, str(error))
 
 
-async def _unavailable(request: Request, error: Exception) -> JSONResponse:
-    return problem(503, str(error))
+def _unavailable(request: Request, error: Exception) -> Problem:
+    return Problem(503, str(error))
 
 
-async def _bug(request: Request, error: Exception) -> JSONResponse:
-    return problem(500, "a bug: the log of the server has the error")
+def _bug(request: Request, error: Exception) -> Problem:
+    return Problem(500, "a bug: the log of the server has the error")
 
 
-HANDLERS: Final[Mapping[Any, Callable[..., Any]]] = {
+PROBLEMS: Final[Mapping[Any, Callable[[Request, Exception], Problem]]] = {
     HTTPException: _of_http,
     CoordinatorError: _of_coordinator,
     BadParameter: _bad_request,
@@ -93,3 +113,12 @@ HANDLERS: Final[Mapping[Any, Callable[..., Any]]] = {
     pykka.ActorDeadError: _unavailable,
     Exception: _bug,
 }
+"""By exception, the function that says what the problem is."""
+
+
+def problem_of(request: Request, error: Exception) -> Problem:
+    """What is answered when an exception was raised. One that is not expected is in the log."""
+    problem = next(PROBLEMS[kind] for kind in type(error).__mro__ if kind in PROBLEMS)(request, error)
+    if problem.status == HTTPStatus.INTERNAL_SERVER_ERROR:
+        log.error("a bug of the web page", exc_info=error)
+    return problem

@@ -20,6 +20,7 @@ OPTIONAL = {
     "asyncpg": "postgres",
     "cramjam": "compression",
     "hypothesis": "hypothesis",
+    "jinja2": "web",
     "jwt": "oauth",
     "numpy": "fast",
     "obstore": "objects",
@@ -29,7 +30,7 @@ OPTIONAL = {
     "starlette": "web",
     "uvicorn": "web",
 }
-DISTRIBUTIONS = {"jwt": "PyJWT", "opentelemetry": "opentelemetry-api", "re2": "google-re2"}
+DISTRIBUTIONS = {"jinja2": "Jinja2", "jwt": "PyJWT", "opentelemetry": "opentelemetry-api", "re2": "google-re2"}
 """Libraries whose package has another name."""
 ACTORS_LIBRARIES = {"pykka", "sortedcontainers", "xxhash"}
 # What the actor engine's files may import, and what a program that imports all of them must not have loaded.

@@ -75,6 +75,10 @@ def test_wheel_contains_every_file_of_every_package(wheel: Path) -> None:
         for path in folder.iterdir()
         if path.suffix in (".py", ".typed", ".properties", ".yaml", ".json")
     }
+    page = ROOT / "runtime" / "web" / "page"
+    expected |= {
+        f"callboard/{path.relative_to(ROOT)}" for name in ("static", "templates") for path in (page / name).iterdir()
+    }
     assert {name for name in ZipFile(wheel).namelist() if not name.startswith(INFO)} == expected
 
 

@@ -1,0 +1,231 @@
+"""The page of one group: why it is as it is, its members, its partitions, its rebalances."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+
+from ....actors.errors import CoordinatorError, ErrorCode
+from ....actors.recorder.flight_recorder import RECORDS_KEPT
+from ...embed.explaining import explain_group
+from ...embed.results import CommittedOffset, GroupDescription, GroupExplanation, GroupMember, TopicPartition
+from ...node.group_figures import TopicRanges
+from ...node.group_page import read_ranges
+from ..backend import Backend
+from ..group_list import BadParameter, parse_number
+from ..reading import path_text
+from ..replies import offsets_json, total_lag
+from .row import Context, Sources
+from .texts import ranges
+from .timeline import Bar, bars_of, strip_of
+
+TABS: Final = {"": "Overview", "members": "Members", "partitions": "Partitions", "rebalances": "Rebalances"}
+ROWS_MAX: Final = 500
+"""Rows of one page of members or partitions."""
+
+
+class Group(NamedTuple):
+    """``described``: None if there is no such group any more, but its rebalances are still recorded."""
+
+    explained: GroupExplanation
+    described: GroupDescription | None
+    offsets: Mapping[TopicPartition, CommittedOffset]
+    ranges: TopicRanges
+
+
+class MemberRow(NamedTuple):
+    """``assigned``: by topic, as in "0-3, 7"; None if the format is not known. ``is_missing``: it is waited for."""
+
+    member: GroupMember
+    assigned: Mapping[str, str] | None
+    partitions: int | None
+    is_missing: bool
+
+
+class PartitionRow(NamedTuple):
+    """``committed``, ``end`` and ``lag`` are None if there is none, or it is not known. ``owner``: a member."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    end: int | None
+    lag: int | None
+    metadata: str
+    owner: GroupMember | None
+
+
+class TopicRow(NamedTuple):
+    """A topic of the group. ``owned``: its partitions that a member has."""
+
+    topic: str
+    partitions: int
+    owned: int
+    lag: int | None
+
+
+class Piece(NamedTuple):
+    """A page of rows. ``previous`` and ``next``: the addresses of its neighbours."""
+
+    rows: Sequence[Any]
+    first: int
+    total: int
+    previous: str | None
+    next: str | None
+
+
+async def show(sources: Sources, request: Request) -> Context:
+    group, tab, page = path_text(request, "group"), *parse_tab(request.query_params.multi_items())
+    found = await sources.backend.ask(lambda: read_group(sources.backend, group))
+    now_ms = found.explained.now.now_ms if found.explained.now else sources.now_ms()
+    partitions = partition_rows(found)
+    context = {
+        "group": group,
+        "tab": tab,
+        "tabs": TABS,
+        "explained": found.explained,
+        "now": found.explained.now,
+        "now_ms": now_ms,
+        "described": found.described,
+        "lag": total_lag([{"lag": row.lag} for row in partitions if row.committed is not None]),
+        "counts": {
+            "members": len(found.described.members) if found.described else 0,
+            "partitions": len(partitions),
+            "rebalances": len(found.explained.rebalances),
+        },
+    }
+    return {**context, **_TAB_CONTEXTS[tab](found, partitions, page, now_ms)}
+
+
+async def read_group(backend: Backend, group: str) -> Group:
+    """On the coordinator's loop. Raises CoordinatorError for a group that is unknown and has no record."""
+    explained = await explain_group(backend.admin._requests(), group, RECORDS_KEPT)
+    try:
+        described = await backend.admin.describe(group)
+    except CoordinatorError as error:
+        if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+        return Group(explained, None, {}, {})
+    offsets = await backend.admin.offsets(group)
+    assigned = {topic for member in described.members for topic, _ in member.assigned or ()}
+    node = backend.node()
+    names = dict.fromkeys((*(topic for topic, _ in offsets), *assigned))
+    return Group(explained, described, offsets, await read_ranges(node.topics.get(name) for name in names))
+
+
+# The tabs ------------------------------------------------------------------------------------------------------------
+
+
+def _overview(found: Group, partitions: Sequence[PartitionRow], _page: int, _now_ms: int) -> Context:
+    return {"topics": topic_rows(partitions), "bars": bars_of(found.explained.rebalances[:5])}
+
+
+def _members(found: Group, _partitions: Sequence[PartitionRow], page: int, _now_ms: int) -> Context:
+    return {"members": piece_of("members", member_rows(found), page)}
+
+
+def _partitions(_found: Group, partitions: Sequence[PartitionRow], page: int, _now_ms: int) -> Context:
+    return {"partitions": piece_of("partitions", partitions, page)}
+
+
+def _rebalances(found: Group, _partitions: Sequence[PartitionRow], _page: int, now_ms: int) -> Context:
+    bars: list[Bar] = bars_of(found.explained.rebalances)
+    return {"bars": bars, "strip": strip_of(found.explained.rebalances, now_ms)}
+
+
+_TAB_CONTEXTS: Final = {
+    "": _overview,
+    "members": _members,
+    "partitions": _partitions,
+    "rebalances": _rebalances,
+}
+
+
+def parse_tab(parameters: Iterable[tuple[str, str]]) -> tuple[str, int]:
+    """The tab, and the page of its rows from 1. Raises BadParameter."""
+    given = dict(parameters)
+    unknown = given.keys() - {"tab", "page"}
+    if unknown:
+        raise BadParameter(f"unknown parameter {min(unknown)[:100]!r}: expected tab or page")
+    tab = given.get("tab", "")
+    if tab not in TABS:
+        raise BadParameter(f"tab={tab[:100]!r}: expected one of {', '.join(filter(None, TABS))}")
+    return tab, parse_number("page", given.get("page", "1"), 1, 1_000_000)
+
+
+# Rows ----------------------------------------------------------------------------------------------------------------
+
+
+def member_rows(found: Group) -> list[MemberRow]:
+    """Sorted by client, so that members of one program stand together."""
+    assert found.described is not None or not found.offsets
+    members = found.described.members if found.described else ()
+    missing = {name.member_id for name in found.explained.now.missing} if found.explained.now else set()
+    rows = [_member_row(member, member.member_id in missing) for member in members]
+    return sorted(rows, key=lambda row: (row.member.client_id, row.member.instance_id or "", row.member.member_id))
+
+
+def _member_row(member: GroupMember, is_missing: bool) -> MemberRow:
+    if member.assigned is None:
+        return MemberRow(member, None, None, is_missing)
+    topics: dict[str, list[int]] = {}
+    for topic, partition in member.assigned:
+        topics.setdefault(topic, []).append(partition)
+    assigned = {topic: ranges(numbers) for topic, numbers in sorted(topics.items())}
+    return MemberRow(member, assigned, len(member.assigned), is_missing)
+
+
+def partition_rows(found: Group) -> list[PartitionRow]:
+    """The partitions with a committed offset or an owner, sorted."""
+    members = found.described.members if found.described else ()
+    owners = {partition: member for member in members for partition in member.assigned or ()}
+    committed = {(row["topic"], row["partition"]): row for row in offsets_json(found.offsets, found.ranges)}
+    return [
+        _partition_row(key, committed.get(key), found.ranges, owners.get(key)) for key in sorted({*owners, *committed})
+    ]
+
+
+def _partition_row(
+    key: TopicPartition, row: Mapping[str, Any] | None, topic_ranges: TopicRanges, owner: GroupMember | None
+) -> PartitionRow:
+    topic, partition = key
+    if row is not None:
+        return PartitionRow(topic, partition, row["offset"], row["end_offset"], row["lag"], row["metadata"], owner)
+    known = topic_ranges.get(topic)
+    end = known.ends[partition] if known is not None and partition < len(known.ends) else None
+    return PartitionRow(topic, partition, None, end, None, "", owner)
+
+
+def topic_rows(partitions: Sequence[PartitionRow]) -> list[TopicRow]:
+    topics: dict[str, list[PartitionRow]] = {}
+    for row in partitions:
+        topics.setdefault(row.topic, []).append(row)
+    return [
+        TopicRow(
+            topic,
+            len(rows),
+            sum(row.owner is not None for row in rows),
+            total_lag([{"lag": row.lag} for row in rows if row.committed is not None]),
+        )
+        for topic, rows in topics.items()
+    ]
+
+
+def piece_of(tab: str, rows: Sequence[Any], page: int) -> Piece:
+    """A page that is not there any more is the last one."""
+    last = max(1, -(-len(rows) // ROWS_MAX))
+    page = min(page, last)
+    first = (page - 1) * ROWS_MAX
+
+    def link(number: int) -> str:
+        return "?" + urlencode({"tab": tab, "page": number})
+
+    return Piece(
+        rows[first : first + ROWS_MAX],
+        first,
+        len(rows),
+        link(page - 1) if page > 1 else None,
+        link(page + 1) if page < last else None,
+    )

@@ -1,0 +1,78 @@
+"use strict";
+// Keeps a page up to date: the server sends it again whenever it has changed. Without this file all else works.
+(() => {
+  const main = document.querySelector("main[data-live]");
+  const button = document.getElementById("live");
+  if (!main || !window.EventSource) return;
+
+  const POLL_MS = 5000;
+  let source = null;
+  let timer = null;
+  let paused = false;
+
+  const options = {
+    morphStyle: "innerHTML",
+    ignoreActiveValue: true,
+    callbacks: {
+      // What the reader has opened, ticked or typed stays as it is.
+      beforeNodeMorphed: (node) => node.nodeName !== "FORM",
+      beforeAttributeUpdated: (name, node) => !(name === "open" && node.nodeName === "DETAILS"),
+    },
+  };
+
+  const say = (text, isStale) => {
+    button.textContent = text;
+    button.classList.toggle("stale", isStale);
+  };
+
+  const merge = (html) => {
+    Idiomorph.morph(main, html, options);
+    say("Live", false);
+  };
+
+  const stop = () => {
+    if (source) source.close();
+    clearInterval(timer);
+    source = timer = null;
+  };
+
+  // The server has too many streams, or something between does not pass them on.
+  const poll = async () => {
+    try {
+      const response = await fetch(location.href, { headers: { Accept: "text/html" } });
+      const text = await response.text();
+      const found = new DOMParser().parseFromString(text, "text/html").querySelector("main");
+      if (!response.ok) throw new Error(found ? found.textContent.trim() : response.statusText);
+      if (timer) merge(found.innerHTML);
+    } catch (error) {
+      if (timer) say("Not updated", true);
+      button.title = error.message;
+    }
+  };
+
+  const start = () => {
+    stop();
+    if (paused || document.hidden) return;
+    source = new EventSource(location.href);
+    source.addEventListener("page", (event) => merge(event.data));
+    source.addEventListener("problem", (event) => {
+      say("Not updated", true);
+      button.title = event.data;
+    });
+    source.addEventListener("error", () => {
+      say("Not updated", true);
+      if (source && source.readyState === EventSource.CLOSED && !timer) timer = setInterval(poll, POLL_MS);
+    });
+  };
+
+  button.hidden = false;
+  button.addEventListener("click", () => {
+    paused = !paused;
+    button.setAttribute("aria-pressed", String(paused));
+    say(paused ? "Paused" : "Live", false);
+    start();
+  });
+  // Browsers allow few connections to a server, so pages that nobody sees have none.
+  document.addEventListener("visibilitychange", start);
+  start();
+})();

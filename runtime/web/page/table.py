@@ -1,0 +1,14 @@
+"""The pages. A page is one module, one template and one row here."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from . import group, groups
+from .row import Page
+
+PAGES: Final = (
+    Page("/", "groups.html", groups.show, nav="Groups"),
+    Page("/groups/{group}", "group.html", group.show),
+)
+"""The navigation has their order."""

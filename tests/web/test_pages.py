@@ -1,0 +1,187 @@
+"""The web page as HTML: what it shows, what it escapes, and how it is kept up to date."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from http_api_helpers import Api, make_groups, run
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+import callboard.web
+from callboard import Coordinator
+from callboard.runtime.web.page.rendering import STATIC, static_file
+from callboard.runtime.web.page.table import PAGES
+from callboard.runtime.web.page.texts import age, ranges, shown, when
+
+NAME = 'a\u202eb\n<script>"&'
+
+
+def rows(html: str) -> list[str]:
+    """The text of each row of a page's tables."""
+    found = re.findall(r"<tr.*?</tr>", html, re.DOTALL)
+    return [" ".join(re.sub(r"<[^>]*>", " ", row).replace("\N{EN DASH}", "-").split()) for row in found]
+
+
+def test_list_shows_groups_and_leads_to_them() -> None:
+    async def check(coordinator: Coordinator, api: Api) -> None:
+        await make_groups(coordinator)
+        html = await api.page("")
+        assert rows(html)[1:] == [
+            "images ○ Empty classic - 0 1 0 -",
+            "mails ○ Empty classic - 0 1 0 -",
+            "odd / name ○ Empty classic - 0 1 0 -",
+        ]
+        assert 'href="/groups/odd%20%2F%20name"' in html
+        assert "<h1>odd / name</h1>" in await api.page("groups/odd%20%2F%20name")
+
+    run(check)
+
+
+def test_address_of_the_list_has_filters_order_and_place() -> None:
+    async def check(coordinator: Coordinator, api: Api) -> None:
+        await make_groups(coordinator)
+        first = await api.page("?prefix=&state=empty&sort=-group&limit=2")
+        assert [row.partition(" ○")[0] for row in rows(first)[1:]] == ["odd / name", "mails"]
+        assert 'aria-sort="descending"><a href="?state=empty&amp;sort=group&amp;limit=2"' in first
+        [following] = re.findall(r'rel="next" href="([^"]*)"', first)
+        second = await api.page(following.replace("&amp;", "&"))
+        assert [row.partition(" ○")[0] for row in rows(second)[1:]] == ["images"]
+        assert 'href="?state=empty&amp;sort=-group&amp;limit=2">First page' in second
+        assert "No group matches" in await api.page("?prefix=none")
+
+    run(check)
+
+
+def test_page_of_a_group_explains_and_lists() -> None:
+    async def check(coordinator: Coordinator, api: Api) -> None:
+        await coordinator.reset("images", {("jobs", 0): 0})
+        async with coordinator.member("images", resources={"jobs": 3}):
+            await api.eventually("groups?state=stable", lambda items: [row["members"] for row in items] == [1])
+            html = await api.page("groups/images")
+            assert (await coordinator.explain("images")).sentence in html
+            assert rows(html)[1] == "jobs 3 3 0"
+            [member] = (await coordinator.describe("images")).members
+            [_, found] = rows(await api.page("groups/images?tab=members"))
+            assert found == f"callboard 127.0.0.1 - 3 jobs 0-2 {member.member_id}"
+            assert rows(await api.page("groups/images?tab=partitions"))[1:] == [
+                "jobs 0 0 0 0 callboard 127.0.0.1",
+                "jobs 1 - 0 ? callboard 127.0.0.1",
+                "jobs 2 - 0 ? callboard 127.0.0.1",
+            ]
+            [_, rebalance] = rows(await api.page("groups/images?tab=rebalances"))
+            assert "callboard (127.0.0.1) joined Cause new_member" in rebalance
+
+    run(check)
+
+
+def test_deleted_group_still_has_its_rebalances() -> None:
+    async def check(coordinator: Coordinator, api: Api) -> None:
+        async with coordinator.member("images", resources={"jobs": 3}):
+            await api.eventually("groups?state=stable", lambda items: [row["members"] for row in items] == [1])
+        await coordinator.delete("images")
+        html = await api.page("groups/images?tab=rebalances")
+        assert "There is no such group" in html or "Became empty" in html
+        assert len(rows(html)) > 1
+        assert "The group has no members." in await api.page("groups/images?tab=members")
+
+    run(check)
+
+
+def test_text_of_clients_is_escaped_on_each_page() -> None:
+    async def check(coordinator: Coordinator, api: Api) -> None:
+        await coordinator.reset(NAME, {("jobs", 0): 0})
+        path = "groups/a%E2%80%AEb%0A%3Cscript%3E%22%26"
+        for html in (await api.page(""), await api.page(path), await api.page(f"{path}?tab=partitions")):
+            assert r"a\u202eb\n&lt;script&gt;&#34;&amp;" in html
+            assert NAME not in html
+            assert "\u202e" not in html
+        assert f'href="/{path}"' in await api.page("")
+
+    run(check)
+
+
+def test_errors_are_pages_for_people_and_problems_for_programs() -> None:
+    async def check(coordinator: Coordinator, api: Api) -> None:
+        assert "there is no such group" in await api.page("groups/none", 404)
+        assert "min_lag=&#39;x&#39;: expected a whole number" in await api.page("?min_lag=x", 400)
+        assert "tab=&#39;x&#39;: expected one of members" in await api.page("groups/none?tab=x", 400)
+        assert "nothing is at" in await api.page("nowhere", 404)
+        response = await api.request("GET", "http://callboard/api/nowhere")
+        assert (response.status_code, response.headers["content-type"]) == (404, "application/problem+json")
+
+    run(check)
+
+
+def test_page_of_another_name_is_refused_as_a_page() -> None:
+    async def check(coordinator: Coordinator, _: Api) -> None:
+        api = Api(callboard.web.app(coordinator, hosts=("localhost",)))
+        assert "expected one of localhost" in await api.page("", 421)
+
+    run(check)
+
+
+def test_links_of_a_mounted_page_begin_with_its_path() -> None:
+    async def check(coordinator: Coordinator, _: Api) -> None:
+        await make_groups(coordinator)
+        service = Starlette(routes=[Mount("/tools/groups", callboard.web.app(coordinator))])
+        html = await Api(service).page("tools/groups/")
+        links = re.findall(r'(?:href|src|action)="(/[^"]*)"', html)
+        assert links
+        assert [link for link in links if not link.startswith("/tools/groups/")] == []
+        assert "<h1>mails</h1>" in await Api(service).page("tools/groups/groups/mails")
+
+    run(check)
+
+
+def test_files_are_kept_by_browsers_and_pages_are_not() -> None:
+    async def check(coordinator: Coordinator, api: Api) -> None:
+        html = await api.page("")
+        for name, media_type in STATIC.items():
+            [address] = re.findall(rf'"(/static/{name}\?\w+)"', html)
+            response = await api.request("GET", f"http://callboard{address}")
+            assert response.content == static_file(name)
+            assert response.headers["content-type"].partition(";")[0] == media_type
+            assert "immutable" in response.headers["cache-control"]
+        page = await api.request("GET", "http://callboard/")
+        assert page.headers["cache-control"] == "no-store"
+        assert page.headers["content-security-policy"].startswith("default-src 'self';")
+        assert (await api.request("GET", "http://callboard/static/other")).status_code == 404
+
+    run(check)
+
+
+def test_no_template_has_scripts_or_styles_that_the_policy_forbids() -> None:
+    async def check(coordinator: Coordinator, api: Api) -> None:
+        await make_groups(coordinator)
+        for page in PAGES:
+            html = await api.page(page.path.removeprefix("/").format(group="mails", topic="mails"))
+            assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:|<script>", html)
+
+    run(check)
+
+
+# Texts ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"), [((), ""), ((3,), "3"), ((2, 0, 1), "0-2"), ((0, 1, 3, 5, 6), "0-1, 3, 5-6")]
+)
+def test_ranges(numbers: tuple[int, ...], text: str) -> None:
+    assert ranges(numbers) == text
+
+
+def test_times() -> None:
+    noon = 1_795_780_800_000
+    assert when(noon, noon + 60_000) == "12:00:00"
+    assert when(noon, noon + 86_400_000) == "2026-11-27 12:00:00"
+    assert [age(noon, noon + seconds * 1000) for seconds in (-5, 59, 60, 150, 7200)] == [
+        *("just now", "just now", "1 min ago", "2 min ago", "2 h ago")
+    ]
+
+
+def test_only_texts_are_escaped() -> None:
+    values: list[Any] = [None, 1, "a\tb"]
+    assert [shown(value) for value in values] == [None, 1, "a\\tb"]
