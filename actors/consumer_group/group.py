@@ -24,7 +24,7 @@ from ..group.kind import OffsetExpiry
 from ..group.rebalance_notes import Assigned
 from ..group.requests import refuse
 from ..group.reset_messages import OffsetsReset, ResetOffsets
-from ..group.resets import offset_records
+from ..group.resets import made, offset_records
 from ..group.subscription import CONSUMER_PROTOCOL_TYPE
 from ..memory import MEMBER_BYTES
 from ..messages import (
@@ -412,7 +412,7 @@ def _decide_reset(group: ConsumerGroup, request: ResetOffsets, plan: Plan) -> St
     removed = tuple(group.soft.members)
     yield from remove_members(group.soft, removed, group.decisions, plan)
     plan.offsets = yield from offset_records(request, group._environment.clock.wall_ms())
-    return OffsetsReset(NO_ERROR, removed, request.before)
+    return made(request, removed)
 
 
 def _decide_deadline(group: ConsumerGroup, passed: DeadlinePassed, plan: Plan) -> Steps[None]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from .events import GroupEvent, Kind, Reason
+from .reset_watch import ResetWatch
 
 REMOVED_BY_OTHERS = frozenset({Reason.ADMIN, Reason.RESET})
 
@@ -27,16 +28,17 @@ class CommitGuard:
     """The members of one group that were removed by another client. ``end_ms``: until when one of them is remembered.
 
     Times are monotonic, in milliseconds, but ``reset_ms`` is wall-clock time: a change of state until then may be that
-    of a reset. One that was loaded may be, and later ones only after a reset.
+    of a reset. One that was loaded may be, and later ones only after a reset. ``watch``: what follows the last reset.
     """
 
-    __slots__ = ("_until_ms", "end_ms", "reset_ms")
+    __slots__ = ("_until_ms", "end_ms", "reset_ms", "watch")
 
     def __init__(self, loaded_ms: int = -1) -> None:
         """``loaded_ms``: of the change of state that was loaded, if there is one."""
         self._until_ms: dict[str, int] = {}
         self.end_ms = 0
         self.reset_ms = loaded_ms
+        self.watch = ResetWatch()
 
     def note(self, events: Iterable[GroupEvent]) -> None:
         """Remember the members that these events have removed."""

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from ..engine_ports import ReplyTo
 from ..errors import NO_ERROR, ErrorCode
 from ..messages import Committed, OffsetsDeleted, Protocol
+from .reset_messages import OffsetsReset
 
 log = logging.getLogger("callboard.actors")
 
@@ -22,6 +23,11 @@ APPEND_ERRORS = {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
 """Error codes for clients after a failed append (Kafka's mapping). They make clients look up the coordinator again."""
+
+
+def own_append_error(error: ErrorCode) -> ErrorCode:
+    """The same for a request of this process, which is told if its records do not fit into an entry of the log."""
+    return error if error is ErrorCode.MESSAGE_TOO_LARGE else APPEND_ERRORS.get(error, error)
 
 
 class CommitContext(NamedTuple):
@@ -50,6 +56,22 @@ class ReplyContext(NamedTuple):
     def answer(self, error: ErrorCode) -> None:
         client_error = APPEND_ERRORS.get(error, error)
         deliver_reply(self.reply, self.on_error(client_error) if client_error else self.value)
+
+
+class ResetContext(NamedTuple):
+    """Context of the records of a reset. If the append fails, the group is loaded again, with the members.
+
+    ``parked``: requests of members that wait, which are answered when it is known whether the members are removed.
+    """
+
+    reply: ReplyTo
+    value: OffsetsReset
+    parked: tuple[tuple[ReplyTo | None, Any], ...] = ()
+
+    def answer(self, error: ErrorCode) -> None:
+        for reply, value in self.parked:
+            deliver_reply(reply, type(value)(ErrorCode.COORDINATOR_NOT_AVAILABLE) if error else value)
+        deliver_reply(self.reply, OffsetsReset(own_append_error(error)) if error else self.value)
 
 
 class NewGroupContext(NamedTuple):

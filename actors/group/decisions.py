@@ -17,8 +17,9 @@ from ..error_reply import error_reply
 from ..errors import ErrorCode
 from ..records import Record
 from ..steps import SHORT_WORK_ITEMS, Steps, run_steps
-from .contexts import APPEND_ERRORS, deliver_reply
+from .contexts import APPEND_ERRORS, deliver_reply, own_append_error
 from .effects import Effects
+from .reset_messages import ResetOffsets
 
 RECORDS_PER_ENTRY = 500
 """An entry gets no further decisions when it has so many records."""
@@ -66,7 +67,8 @@ class DecisionsContext(NamedTuple):
         client_error = APPEND_ERRORS.get(error, error)
         for cause, value in self.decisions:
             if cause.reply is not None:
-                deliver_reply(cause.reply, error_reply(cause.message, client_error) if client_error else value)
+                told = own_append_error(error) if isinstance(cause.message, ResetOffsets) else client_error
+                deliver_reply(cause.reply, error_reply(cause.message, told) if told else value)
 
 
 class DecisionQueue:

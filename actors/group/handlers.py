@@ -20,7 +20,7 @@ from .explaining import explain
 from .kind import Group
 from .offset_requests import commit, commit_in_transaction, delete_offsets, fetch
 from .requests import REQUESTS
-from .reset_requests import reset_offsets
+from .reset_requests import describe_reset, reset_offsets
 
 
 def handle_request(active: ActiveGroup, request: GroupRequest, reply: ReplyTo | None) -> object:
@@ -83,6 +83,7 @@ HANDLERS: Mapping[str, Handler] = {
         fetch,
         delete_offsets,
         reset_offsets,
+        describe_reset,
         delete_group,
     )
 }

@@ -37,9 +37,12 @@ def commit(
     error = active.group.handle(request, None, effects)
     if effects.alarms:
         active.apply_effects()
+    is_simple = request.generation_id < 0 and not request.member_id
+    if is_simple:
+        _note_simple_commit(active, request)
     if error is not NO_ERROR:
         return error_reply(request, error)
-    if request.generation_id < 0 and not request.member_id and _would_undo_a_reset(active, request):
+    if is_simple and _would_undo_a_reset(active, request):
         return error_reply(request, ErrorCode.UNKNOWN_MEMBER_ID)
     environment = active.environment
     now_ms, metadata_max = environment.clock.wall_ms(), environment.settings.offset_metadata_max_bytes
@@ -47,6 +50,12 @@ def commit(
         return _commit_in_steps(active, request, reply, lambda part: make_records(part, now_ms, metadata_max))
     errors, records = make_records(request, now_ms, metadata_max)
     return _append_commits(active, reply, errors, records)
+
+
+def _note_simple_commit(active: ActiveGroup, request: OffsetCommit | TxnOffsetCommit) -> None:
+    """Of a client that was no member before: a consumer with ``assign()``, or a tool. It is noted even if refused."""
+    if isinstance(request, OffsetCommit) and not request.former_member_id:
+        active.guard.watch.simple_commit_ms = active.environment.clock.wall_ms()
 
 
 def _would_undo_a_reset(active: ActiveGroup, request: OffsetCommit | TxnOffsetCommit) -> bool:
@@ -132,6 +141,8 @@ def fetch(active: ActiveGroup, request: OffsetFetch, reply: ReplyTo | None) -> o
         in_flight.fetches.append(WaitingFetch(request, reply, in_flight.appends_sent))
         return DEFERRED
     data = active.data
+    if active.guard.watch.unfetched and not active.group.is_empty:
+        active.guard.watch.note(request, active.environment.clock.wall_ms())
     return data.fetch_in_steps(request) if data.is_long(request) else data.fetch(request)
 
 

@@ -54,7 +54,7 @@ from ..steps import SHORT_WORK_ITEMS, Steps, pieces, run_steps
 from ..strings import find_too_long_string
 from .environment import GroupEnvironment
 from .kind import ABSENT_NAME
-from .reset_messages import OffsetsReset, ResetOffsets
+from .reset_messages import DescribeReset, OffsetsReset, ResetDescribed, ResetOffsets
 
 
 class RequestRow(NamedTuple):
@@ -272,6 +272,12 @@ REQUESTS: dict[type, RequestRow] = {
         refused=_never_refused,
         handler="reset_offsets",
         waits_for_deletion=True,
+    ),
+    DescribeReset: RequestRow(
+        lambda _request, error: ResetDescribed(error),
+        absent=is_always(ErrorCode.GROUP_ID_NOT_FOUND),
+        refused=_never_refused,
+        handler="describe_reset",
     ),
     DescribeEvents: RequestRow(
         lambda _request, error: DescribedEvents(error),

@@ -18,21 +18,24 @@ class ResetOffset(NamedTuple):
 class ResetOffsets(NamedTuple):
     """Remove all members of a group and set offsets, as one change. Only in this process.
 
-    ``before``: filled in by the group.
+    ``is_plan``: nothing is changed. ``before`` and ``simple_commit_ms``: filled in by the group.
     """
 
     group_id: str
     offsets: tuple[ResetOffset, ...]
     reason: str = ""
+    is_plan: bool = False
     before: tuple[ResetOffset, ...] = ()
+    simple_commit_ms: int = -1
 
 
 class OffsetsReset(NamedTuple):
-    """Reply to ResetOffsets, when the change is durable.
+    """Reply to ResetOffsets, when the change is durable. Times are wall-clock times; -1 if there is none.
 
-    ``before``: the durable offsets of the same partitions before it. ``guarded_until_ms``: wall-clock time until which
-    commits without a generation to these partitions are refused; -1 if they are not. ``producer_id``: if the error is
-    UNSTABLE_OFFSET_COMMIT, that of an open transaction with an offset of such a partition; else -1.
+    ``before``: the durable offsets of the same partitions before it. ``guarded_until_ms``: until when commits without a
+    generation to these partitions are refused. ``producer_id``: if the error is UNSTABLE_OFFSET_COMMIT, that of an open
+    transaction with an offset of such a partition, else -1; ``pending_since_ms``: when it was sent.
+    ``simple_commit_ms``: when a client that is no member committed last, if that is known.
     """
 
     error: ErrorCode
@@ -40,3 +43,24 @@ class OffsetsReset(NamedTuple):
     before: tuple[ResetOffset, ...] = ()
     guarded_until_ms: int = -1
     producer_id: int = -1
+    pending_since_ms: int = -1
+    simple_commit_ms: int = -1
+
+
+class DescribeReset(NamedTuple):
+    """What has become of the last reset of a group, as long as the group is in memory. Only in this process."""
+
+    group_id: str
+
+
+class ResetDescribed(NamedTuple):
+    """``reset_ms``: wall-clock time of the last reset; -1 if it is not known, or there was none.
+
+    ``unfetched``: the partitions whose offset nobody has asked for since then, while the group had members.
+    ``fetched_ms``: when one was asked for last; -1 if none was.
+    """
+
+    error: ErrorCode
+    reset_ms: int = -1
+    unfetched: tuple[tuple[str, int], ...] = ()
+    fetched_ms: int = -1

@@ -16,14 +16,15 @@ from typing import Any
 from ..base import DEFERRED
 from ..engine_ports import ReplyTo
 from ..errors import ErrorCode
-from ..messages import Commit
+from ..messages import Commit, Joined, Synced
 from ..records import GroupRecord, GroupValue, OffsetRecord, OffsetValue, Record
 from ..steps import SHORT_WORK_ITEMS, Steps, pieces, run_steps
-from .contexts import ReplyContext
+from .contexts import ResetContext
 from .core import GroupCore
 from .effects import Effects
 from .events import Cause, Reason
-from .removal import forget_pending, remove_and_reply
+from .members import GroupMember
+from .removal import forget_pending, remove
 from .reset_messages import OffsetsReset, ResetOffset, ResetOffsets
 from .states import Event
 
@@ -65,9 +66,11 @@ def _reset_in_steps(group: GroupCore, request: ResetOffsets, reply: ReplyTo | No
     now_ms = group.clock.wall_ms()
     records = yield from offset_records(request, now_ms + 1)
     removed = tuple(group.members)
+    parked: list[tuple[ReplyTo | None, Any]] = []
     for members in pieces(removed):
         for member in members:
-            remove_and_reply(group, member, Cause(Reason.RESET, member, request.reason), effects)
+            parked += _parked(group, member)
+            remove(group, member, Cause(Reason.RESET, member, request.reason), effects)
         yield
     for member_id in tuple(group.members.pending):
         forget_pending(group, member_id, effects)
@@ -77,13 +80,29 @@ def _reset_in_steps(group: GroupCore, request: ResetOffsets, reply: ReplyTo | No
         if group.state.is_empty:  # otherwise the initial delay goes on, and no commit without a generation is accepted
             _set_time(group, now_ms, effects)
             guarded_until_ms = now_ms + 1 + GUARDED_MS
-    removed_ids = tuple(member.member_id for member in removed)
-    value = OffsetsReset(ErrorCode.NONE, removed_ids, request.before, guarded_until_ms)
+    value = made(request, tuple(member.member_id for member in removed), guarded_until_ms)
     if reply is None or not (effects.records or records):
+        for parked_reply, parked_value in parked:
+            effects.answer(parked_reply, parked_value)
         return value
     effects.records = (*effects.records, *records)
-    effects.context = ReplyContext(reply, value, OffsetsReset)
+    effects.context = ResetContext(reply, value, tuple(parked))
     return DEFERRED
+
+
+def made(request: ResetOffsets, removed: tuple[str, ...], guarded_until_ms: int = -1) -> OffsetsReset:
+    """The reply when the reset is durable."""
+    return OffsetsReset(
+        ErrorCode.NONE, removed, request.before, guarded_until_ms, simple_commit_ms=request.simple_commit_ms
+    )
+
+
+def _parked(group: GroupCore, member: GroupMember) -> list[tuple[ReplyTo | None, Any]]:
+    """The requests of a member that wait, and what they are answered when it is removed."""
+    return [
+        (group.members.pop_join(member), Joined(ErrorCode.UNKNOWN_MEMBER_ID)),
+        (member.syncing, Synced(ErrorCode.UNKNOWN_MEMBER_ID)),
+    ]
 
 
 def _set_time(group: GroupCore, now_ms: int, effects: Effects) -> None:

@@ -12,7 +12,7 @@ from ..messages import FinishLoad
 from ..steps import Steps, run_steps
 from .active_group import ActiveGroup
 from .change_of_kind import downgrade
-from .contexts import APPEND_ERRORS, NewGroupContext, deliver_error
+from .contexts import APPEND_ERRORS, NewGroupContext, ResetContext, deliver_error
 from .decisions import DecisionsContext
 from .deletion import abort_deletion, append_tombstones_when_idle
 from .effects import Effects
@@ -70,7 +70,10 @@ def handle_group_record_written(active: ActiveGroup, context: Any, log_error: Er
     elif error is not ErrorCode.NONE:
         environment = active.environment
         environment.event_log.log_refused_record("group", active.group_id, error, environment.clock.monotonic_ms())
-        active.group.append_failed(context, log_error, active.effects)
+        if isinstance(context, ResetContext) and context.value.removed:
+            reload(active)
+        else:
+            active.group.append_failed(context, log_error, active.effects)
     elif data.value is not None:
         active.group.appended(data.value, context, active.effects)
     active.apply_effects()

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from callboard.actors.base import DEFERRED
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.classic import ClassicGroup
+from callboard.actors.group.contexts import ResetContext
 from callboard.actors.group.effects import Effects
 from callboard.actors.group.events import GroupEvent, Reason
 from callboard.actors.group.rebalance_notes import Note
@@ -116,6 +117,8 @@ class SimulatedGroup:
         pending, effects = self.pending_appends.popleft(), Effects()
         assert pending.record.value is not None
         self.durable.append(pending.record.value)
+        if isinstance(pending.context, ResetContext):
+            pending.context.answer(ErrorCode.NONE)
         self.group.appended(pending.record.value, pending.context, effects)
         self._apply(effects)
 

@@ -13,6 +13,10 @@ from callboard.actors.messages import DescribeEvents
 from callboard.actors.records import OffsetRecord
 
 RESET = ResetOffsets(GROUP, (ResetOffset("t", 0, 4),), "skip 7 orders")
+FAILURES = {
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.MESSAGE_TOO_LARGE,
+}
 
 
 @pytest.fixture
@@ -55,10 +59,11 @@ def test_reset_waits_for_the_decision_in_flight(world: ActorWorld) -> None:
 
 
 def test_failed_append_changes_nothing(world: ActorWorld) -> None:
-    world.holds_appends = True
-    reply = world.post(RESET)
-    world.fail(ErrorCode.KAFKA_STORAGE_ERROR)
-    assert reply.value == OffsetsReset(ErrorCode.NOT_COORDINATOR)
+    for error, told in FAILURES.items():
+        world.holds_appends = True
+        reply = world.post(RESET)
+        world.fail(error)
+        assert reply.value == OffsetsReset(told)
     world.holds_appends = False
     assert {member.member_id for member in world.described().members} == {"a", "b"}
     assert offset_of(world) == -1

@@ -16,7 +16,7 @@ from callboard.actors.errors import ErrorCode
 from callboard.actors.group import reset_messages
 from callboard.actors.group.handlers import HANDLERS
 from callboard.actors.group.requests import REQUESTS, refuse
-from callboard.actors.group.reset_messages import ResetOffsets
+from callboard.actors.group.reset_messages import DescribeReset, ResetOffsets
 from callboard.actors.messages import (
     DeleteGroup,
     Described,
@@ -39,6 +39,7 @@ EVERY_REQUEST: tuple[GroupRequest, ...] = (
     fetch(),
     OffsetDelete(GROUP, ()),
     ResetOffsets(GROUP, ()),
+    DescribeReset(GROUP),
     DescribeEvents(GROUP),
     ExplainGroup(GROUP),
     DescribeGroup(GROUP),

@@ -6,17 +6,23 @@ from typing import Any
 
 import pytest
 from actor_system.manual_log import fetch_offset, form_stable_group, held_simulation
-from actor_system.requests import GROUP, commit, heartbeat, join, leave
+from actor_system.requests import GROUP, commit, fetch, heartbeat, join, leave
 from actor_system.simulation import CoordinatorSimulation
 from actor_system.transactions import TransactionSimulation
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.events import Kind, Reason
 from callboard.actors.group.leave_causes import ADMIN_REASON
-from callboard.actors.group.reset_messages import OffsetsReset, ResetOffset, ResetOffsets
+from callboard.actors.group.reset_messages import (
+    DescribeReset,
+    OffsetsReset,
+    ResetDescribed,
+    ResetOffset,
+    ResetOffsets,
+)
 from callboard.actors.group.resets import GUARDED_MS
 from callboard.actors.group.states import State
-from callboard.actors.messages import DescribeEvents, LeavingMember
+from callboard.actors.messages import DescribeEvents, LeavingMember, OffsetFetch
 from callboard.actors.records import GroupRecord, OffsetRecord
 
 RESET = ResetOffsets(GROUP, (ResetOffset("t", 0, 4), ResetOffset("t", 1, None)), "skip 7 orders")
@@ -97,6 +103,49 @@ def test_failed_append_leaves_members_and_offsets_durable() -> None:
     assert len(after.classic_group().members) == len(members)
 
 
+@pytest.mark.parametrize("error", [ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.KAFKA_STORAGE_ERROR])
+@pytest.mark.parametrize("others", [0, 300])
+def test_failed_append_leaves_members_in_the_group(error: ErrorCode, others: int) -> None:
+    simulation = held_simulation()
+    members = form_stable_group(simulation, *({"client": f"c{number}"} for number in range(2 + others)))
+    first = members[0].member_id
+    reply = simulation.post(RESET)
+    simulation.fail(error)
+    expected = ErrorCode.MESSAGE_TOO_LARGE if error is ErrorCode.MESSAGE_TOO_LARGE else ErrorCode.NOT_COORDINATOR
+    assert reply.value == OffsetsReset(expected)
+    assert simulation.classic_group().state is State.STABLE
+    assert len(simulation.classic_group().members) == len(members)
+    assert simulation.post(heartbeat(first, members[0].generation_id)).value is ErrorCode.NONE
+    sent = simulation.post(commit(9, member_id=first, generation_id=members[0].generation_id))
+    simulation.complete_append()
+    assert sent.value.errors == ACCEPTED
+
+
+@pytest.mark.parametrize("error", [ErrorCode.NONE, ErrorCode.MESSAGE_TOO_LARGE])
+def test_joins_that_wait_are_told_what_became_of_the_reset(error: ErrorCode) -> None:
+    """If it failed, they ask again, with their member ids."""
+    simulation = held_simulation()
+    members = form_stable_group(simulation)
+    parked = simulation.post(join(member_id=members[0].member_id))
+    reply = simulation.post(RESET)
+    assert parked.is_waiting and reply.is_waiting
+    if error:
+        simulation.fail(error)
+        assert parked.value.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    else:
+        simulation.complete_append()
+        assert parked.value.error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_plan_changes_nothing() -> None:
+    simulation, members = committed_group()
+    plan = simulation.post(RESET._replace(is_plan=True)).value
+    assert plan == OffsetsReset(ErrorCode.NONE, (), (ResetOffset("t", 0, 9), ResetOffset("t", 1, None)))
+    assert fetch_offset(simulation) == 9
+    assert [simulation.post(heartbeat(member, 1)).value for member in members] == [ErrorCode.NONE] * 2
+    assert simulation.post(DescribeReset(GROUP)).value == ResetDescribed(ErrorCode.NONE)
+
+
 def test_group_that_does_not_exist() -> None:
     assert CoordinatorSimulation().post(RESET).value == OffsetsReset(ErrorCode.GROUP_ID_NOT_FOUND)
 
@@ -106,8 +155,52 @@ def test_open_transaction_refuses_and_is_named() -> None:
     producer = simulation.init()
     simulation.add_offsets(producer)
     assert simulation.commit(producer, 5).value.errors == ACCEPTED
-    reply = simulation.post(RESET)
-    assert reply.value == OffsetsReset(ErrorCode.UNSTABLE_OFFSET_COMMIT, producer_id=producer[0])
+    sent_ms = simulation.clock.wall_ms()
+    simulation.advance(1000)
+    refusal = OffsetsReset(ErrorCode.UNSTABLE_OFFSET_COMMIT, producer_id=producer[0], pending_since_ms=sent_ms)
+    assert simulation.post(RESET).value == refusal
+    assert simulation.post(RESET._replace(is_plan=True)).value == refusal
+
+
+# What follows --------------------------------------------------------------------------------------------------------
+
+
+def test_fetches_of_its_partitions_are_noticed_when_members_are_back() -> None:
+    simulation, _ = committed_group()
+    assert simulation.post(DescribeReset(GROUP)).value == ResetDescribed(ErrorCode.NONE)
+    simulation.post(RESET)
+    reset_ms = simulation.clock.wall_ms()
+    simulation.post(fetch())  # of a tool: there are no members
+    nothing = ResetDescribed(ErrorCode.NONE, reset_ms, (("t", 0), ("t", 1)))
+    assert simulation.post(DescribeReset(GROUP)).value == nothing
+    simulation.form_group({})
+    simulation.post(OffsetFetch(GROUP, None))  # of a tool, too
+    assert simulation.post(DescribeReset(GROUP)).value == nothing
+    simulation.advance(1000)
+    simulation.post(fetch())
+    found = simulation.post(DescribeReset(GROUP)).value
+    assert found == ResetDescribed(ErrorCode.NONE, reset_ms, (("t", 1),), simulation.clock.wall_ms())
+
+
+def test_commit_of_a_client_that_is_no_member_is_in_the_plan() -> None:
+    simulation, _ = committed_group()
+    plan = RESET._replace(is_plan=True)
+    assert simulation.post(plan).value.simple_commit_ms == -1
+    simulation.advance(1000)
+    assert simulation.post(commit(9)).value.errors == REFUSED  # it reads on nevertheless
+    assert simulation.post(plan).value.simple_commit_ms == simulation.clock.wall_ms()
+
+
+def test_commit_to_a_group_without_members_is_in_the_plan_after_a_restart() -> None:
+    simulation, members = committed_group()
+    plan = RESET._replace(is_plan=True)
+    simulation.advance(1000)
+    for member in members:
+        simulation.post(leave(member))
+    assert restarted(simulation).post(plan).value.simple_commit_ms == -1
+    simulation.advance(1000)
+    simulation.post(commit(9))
+    assert restarted(simulation).post(plan).value.simple_commit_ms == simulation.clock.wall_ms()
 
 
 # The guard -----------------------------------------------------------------------------------------------------------

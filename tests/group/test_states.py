@@ -14,6 +14,7 @@ from callboard.actors.group.dispatch import CLASSES, FUNCTIONS, TABLES
 from callboard.actors.group.effects import Effects
 from callboard.actors.group.events import Cause, Reason
 from callboard.actors.group.requests import REQUESTS
+from callboard.actors.group.reset_messages import DescribeReset
 from callboard.actors.group.states import (
     CELLS,
     CHECKS,
@@ -40,7 +41,7 @@ def test_each_state_has_cell_for_each_request() -> None:
 
 def test_each_class_of_request_has_kind() -> None:
     of_other_kinds = {ConsumerHeartbeat, DescribeConsumerGroup, RegexesResolved}
-    of_the_actor = {DescribeEvents, ExplainGroup}
+    of_the_actor = {DescribeEvents, DescribeReset, ExplainGroup}
     assert set(KINDS) == set(REQUESTS) - of_other_kinds - of_the_actor
     assert set(CLASSES) == set(Request) - JOINS
 
