@@ -150,6 +150,10 @@ class GroupTable:
         mask[np.array(self.positions(topic), np.int64)] = True
         return mask
 
+    def topics(self) -> Sequence[str]:
+        """The topics that rows have, in any order."""
+        return tuple(self._positions)
+
     def positions(self, topic: str) -> Sequence[int]:
         """Of the rows that have a topic."""
         return self._positions.get(topic, ())

@@ -12,9 +12,14 @@ from starlette.routing import Mount
 
 import callboard.web
 from callboard import Coordinator
+from callboard.runtime.web.group_rows import GroupRow, Pacer
+from callboard.runtime.web.group_table import GroupTable
+from callboard.runtime.web.page.pieces import piece_of
 from callboard.runtime.web.page.rendering import STATIC, static_file
 from callboard.runtime.web.page.table import PAGES
 from callboard.runtime.web.page.texts import age, ranges, shown, when
+from callboard.runtime.web.page.topics import line_of
+from callboard.runtime.web.snapshots import Snapshot
 
 NAME = 'a\u202eb\n<script>"&'
 
@@ -75,6 +80,26 @@ def test_page_of_a_group_explains_and_lists() -> None:
             assert "callboard (127.0.0.1) joined Cause new_member" in rebalance
 
     run(check)
+
+
+def test_topics_lead_to_their_groups() -> None:
+    async def check(coordinator: Coordinator, api: Api) -> None:
+        await make_groups(coordinator)
+        assert rows(await api.page("topics"))[1:] == ["jobs 3 0 1 0", "mails 1 0 2 0"]
+        assert rows(await api.page("topics?prefix=j"))[1:] == ["jobs 3 0 1 0"]
+        jobs = rows(await api.page("topics/jobs"))
+        assert jobs[1] == "images ○ Empty 0 0"
+        assert jobs[3:] == ["0 0 0 0", "1 0 0 0", "2 0 0 0"]
+        assert "no group has offsets of it" in await api.page("topics/nowhere", 404)
+        assert "expected some of prefix, page" in await api.page("topics?sort=x", 400)
+
+    run(check)
+
+
+def test_figures_of_a_topic_that_the_server_does_not_have_are_unknown() -> None:
+    row = GroupRow("images", "Empty", "classic", "", 0, {"jobs": None}, None)
+    snapshot = Snapshot(GroupTable([row], Pacer()), {}, 0.0, 0)
+    assert line_of(snapshot, "jobs") == ("jobs", None, None, 1, None)
 
 
 def test_deleted_group_still_has_its_rebalances() -> None:
@@ -161,6 +186,16 @@ def test_no_template_has_scripts_or_styles_that_the_policy_forbids() -> None:
             assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:|<script>", html)
 
     run(check)
+
+
+def test_long_tables_have_pages() -> None:
+    rows = range(1001)
+    first, last = piece_of(rows, 1, tab="members"), piece_of(rows, 9, tab="members")
+    assert (first.rows, first.first, first.previous) == (range(500), 0, None)
+    assert first.next == "?tab=members&page=2"
+    assert (last.rows, last.first, last.next) == (range(1000, 1001), 1000, None)
+    assert last.previous == "?tab=members&page=2"
+    assert piece_of((), 1) == ((), 0, 0, None, None)
 
 
 # Texts ---------------------------------------------------------------------------------------------------------------

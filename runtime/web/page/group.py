@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
-from urllib.parse import urlencode
 
 from starlette.requests import Request
 
@@ -15,16 +14,15 @@ from ...embed.results import CommittedOffset, GroupDescription, GroupExplanation
 from ...node.group_figures import TopicRanges
 from ...node.group_page import read_ranges
 from ..backend import Backend
-from ..group_list import BadParameter, parse_number
+from ..group_list import BadParameter
 from ..reading import path_text
 from ..replies import offsets_json, total_lag
+from .pieces import parse_page, piece_of
 from .row import Context, Sources
 from .texts import ranges
 from .timeline import Bar, bars_of, strip_of
 
 TABS: Final = {"": "Overview", "members": "Members", "partitions": "Partitions", "rebalances": "Rebalances"}
-ROWS_MAX: Final = 500
-"""Rows of one page of members or partitions."""
 
 
 class Group(NamedTuple):
@@ -64,16 +62,6 @@ class TopicRow(NamedTuple):
     partitions: int
     owned: int
     lag: int | None
-
-
-class Piece(NamedTuple):
-    """A page of rows. ``previous`` and ``next``: the addresses of its neighbours."""
-
-    rows: Sequence[Any]
-    first: int
-    total: int
-    previous: str | None
-    next: str | None
 
 
 async def show(sources: Sources, request: Request) -> Context:
@@ -123,11 +111,11 @@ def _overview(found: Group, partitions: Sequence[PartitionRow], _page: int, _now
 
 
 def _members(found: Group, _partitions: Sequence[PartitionRow], page: int, _now_ms: int) -> Context:
-    return {"members": piece_of("members", member_rows(found), page)}
+    return {"members": piece_of(member_rows(found), page, tab="members")}
 
 
 def _partitions(_found: Group, partitions: Sequence[PartitionRow], page: int, _now_ms: int) -> Context:
-    return {"partitions": piece_of("partitions", partitions, page)}
+    return {"partitions": piece_of(partitions, page, tab="partitions")}
 
 
 def _rebalances(found: Group, _partitions: Sequence[PartitionRow], _page: int, now_ms: int) -> Context:
@@ -152,7 +140,7 @@ def parse_tab(parameters: Iterable[tuple[str, str]]) -> tuple[str, int]:
     tab = given.get("tab", "")
     if tab not in TABS:
         raise BadParameter(f"tab={tab[:100]!r}: expected one of {', '.join(filter(None, TABS))}")
-    return tab, parse_number("page", given.get("page", "1"), 1, 1_000_000)
+    return tab, parse_page(given.get("page"))
 
 
 # Rows ----------------------------------------------------------------------------------------------------------------
@@ -211,21 +199,3 @@ def topic_rows(partitions: Sequence[PartitionRow]) -> list[TopicRow]:
         )
         for topic, rows in topics.items()
     ]
-
-
-def piece_of(tab: str, rows: Sequence[Any], page: int) -> Piece:
-    """A page that is not there any more is the last one."""
-    last = max(1, -(-len(rows) // ROWS_MAX))
-    page = min(page, last)
-    first = (page - 1) * ROWS_MAX
-
-    def link(number: int) -> str:
-        return "?" + urlencode({"tab": tab, "page": number})
-
-    return Piece(
-        rows[first : first + ROWS_MAX],
-        first,
-        len(rows),
-        link(page - 1) if page > 1 else None,
-        link(page + 1) if page < last else None,
-    )

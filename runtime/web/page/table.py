@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from . import group, groups
+from . import group, groups, topics
 from .row import Page
 
 PAGES: Final = (
     Page("/", "groups.html", groups.show, nav="Groups"),
     Page("/groups/{group}", "group.html", group.show),
+    Page("/topics", "topics.html", topics.show, nav="Topics"),
+    Page("/topics/{topic}", "topic.html", topics.show_one),
 )
 """The navigation has their order."""
