@@ -16,7 +16,8 @@ from ..embed.coordinator import Coordinator
 from ..embed.thread import ThreadCoordinator
 from .backend import Backend, backend_of
 from .changing import Changing
-from .guard import Guard
+from .guard import Guard, is_api
+from .page.changes import Changes
 from .page.rendering import Renderer
 from .page.routes import make_page_routes
 from .page.row import Sources
@@ -50,20 +51,14 @@ def make_app(backend: Backend, hosts: Collection[str] | None, trusted_header: st
     snapshots, renderer = Snapshots(backend), Renderer(PAGES)
 
     def answer(request: Request, problem: Problem) -> Response:
-        return problem_json(problem) if is_api(request) else renderer.error(request, problem)
+        return problem_json(problem) if is_api(request.scope) else renderer.error(request, problem)
 
     routes = [
         *make_routes(backend, snapshots),
-        *make_page_routes(Sources(backend, snapshots), renderer),
+        *make_page_routes(Sources(backend, snapshots, Changing(backend, snapshots), Changes()), renderer),
     ]
     handlers = {kind: _answering(find, answer) for kind, find in PROBLEMS.items()}
     return Guard(QuotedPaths(Starlette(routes=routes, exception_handlers=handlers)), hosts, trusted_header, answer)
-
-
-def is_api(request: Request) -> bool:
-    """Whether a request asks the API, whose errors are problem details. Those of the page are for people."""
-    path: str = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
-    return path.startswith("/api/")
 
 
 def _answering(

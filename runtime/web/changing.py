@@ -43,7 +43,7 @@ class Changing:
         group, body = path_text(request, "group"), await read_body(request, ("members", "instances"))
         members, instances = texts(body, "members"), texts(body, "instances")
         admin = self._backend.admin
-        removed = await self._change(
+        removed = await self.change(
             request,
             body,
             lambda: admin.remove_members(group, member_ids=members, instance_ids=instances, reason=body["reason"]),
@@ -55,23 +55,25 @@ class Changing:
         group, body = path_text(request, "group"), await read_body(request, ("targets", "dry_run"))
         chosen, is_plan, reason = targets(body), flag(body, "dry_run"), body["reason"]
         admin = self._backend.admin
-        made = await self._change(
+        made = await self.change(
             request, body, lambda: admin.evict_and_reset(group, chosen, reason=reason, dry_run=is_plan)
         )
         return JSONResponse(reset_json(made, is_plan))
 
     async def delete(self, request: Request) -> JSONResponse:
         group, body = path_text(request, "group"), await read_body(request)
-        await self._change(request, body, lambda: self._backend.admin.delete(group))
+        await self.change(request, body, lambda: self._backend.admin.delete(group))
         return JSONResponse({"group": group})
 
     async def delete_offsets(self, request: Request) -> JSONResponse:
         group, body = path_text(request, "group"), await read_body(request, ("partitions",))
         chosen = partitions(body)
-        await self._change(request, body, lambda: self._backend.admin.delete_offsets(group, chosen))
+        await self.change(request, body, lambda: self._backend.admin.delete_offsets(group, chosen))
         return JSONResponse({"group": group})
 
-    async def _change(self, request: Request, body: Body, change: Callable[[], Awaitable[T]]) -> T:
+    async def change(self, request: Request, body: Body, change: Callable[[], Awaitable[T]]) -> T:
+        """Make a change of the group in the path, on the coordinator's loop and on behalf of who asks."""
+
         async def make() -> T:
             ASKED_BY.set(asked_by(request, body["reason"]))
             return await change()
@@ -94,8 +96,8 @@ def asked_by(request: Request, reason: str) -> AskedBy:
 # The body ------------------------------------------------------------------------------------------------------------
 
 
-async def read_body(request: Request, names: tuple[str, ...] = ()) -> Body:
-    """A JSON object with a reason and these optional names. Raises BadBody."""
+async def read_bytes(request: Request) -> bytes:
+    """The body of a request. Raises BadBody if it is too long, or does not come."""
     data = bytearray()
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
@@ -105,19 +107,29 @@ async def read_body(request: Request, names: tuple[str, ...] = ()) -> Body:
                     raise BadBody(f"the body is too long, expected at most {BODY_BYTES_MAX} bytes")
     except TimeoutError:
         raise BadBody(f"the body has not come in {BODY_TIMEOUT_S:.0f} s") from None
+    return bytes(data)
+
+
+async def read_body(request: Request, names: tuple[str, ...] = ()) -> Body:
+    """A JSON object with a reason and these optional names. Raises BadBody."""
+    data = await read_bytes(request)
     try:
         body = json.loads(data)
     except (ValueError, RecursionError):
-        raise BadBody(f'the body {bytes(data[:100])!r}: expected JSON, as in {{"reason": "..."}}') from None
+        raise BadBody(f'the body {data[:100]!r}: expected JSON, as in {{"reason": "..."}}') from None
     if not isinstance(body, dict):
         raise BadBody(f'the body {body!r:.100}: expected an object, as in {{"reason": "..."}}')
     unknown = body.keys() - {"reason", *names}
     if unknown:
         raise BadBody(f"unknown {min(unknown)[:100]!r} in the body: expected some of {', '.join(('reason', *names))}")
-    reason = body.get("reason")
+    check_reason(body.get("reason"))
+    return body
+
+
+def check_reason(reason: object) -> None:
+    """Raises BadBody."""
     if not isinstance(reason, str) or not 1 <= len(reason.strip()) <= REASON_CHARACTERS_MAX:
         raise BadBody(f"reason {reason!r:.100}: expected a text of 1 to {REASON_CHARACTERS_MAX} characters")
-    return body
 
 
 def texts(body: Body, name: str) -> list[str]:

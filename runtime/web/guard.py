@@ -15,6 +15,8 @@ from .problems import Problem
 
 SAFE_METHODS: Final = ("GET", "HEAD", "OPTIONS")
 JSON: Final = "application/json"
+FORM: Final = "application/x-www-form-urlencoded"
+SAME_ORIGIN: Final = "same-origin"
 USER_KEY: Final = "callboard.user"
 """The name in the scope of a request under which the user of an authenticating proxy is found."""
 
@@ -59,14 +61,14 @@ class Guard:
             await send(message)
 
         headers = Headers(scope=scope)
-        refusal = self._refusal(scope["method"], headers)
+        refusal = self._refusal(scope, headers)
         if refusal is not None:
             await self._answer(Request(scope), refusal)(scope, receive, send_with_headers)
             return
         user = headers.get(self._trusted_header, "") if self._trusted_header else ""
         await self._app({**scope, USER_KEY: user}, receive, send_with_headers)
 
-    def _refusal(self, method: str, headers: Headers) -> Problem | None:
+    def _refusal(self, scope: Scope, headers: Headers) -> Problem | None:
         """Why a request is refused; None if it is not."""
         host = headers.get("host", "")
         if self._hosts is not None and host_name(host) not in self._hosts:
@@ -77,15 +79,30 @@ class Guard:
                 f"the header {self._trusted_header} is missing, empty or there twice: the proxy in front of this "
                 "server has to set it, and to remove what clients send",
             )
-        return None if method in SAFE_METHODS else _change_refusal(host, headers)
+        return None if scope["method"] in SAFE_METHODS else _change_refusal(is_api(scope), host, headers)
 
 
-def _change_refusal(host: str, headers: Headers) -> Problem | None:
-    """A page of another site can make a browser send a form, but neither this type nor this origin."""
+def is_api(scope: Scope) -> bool:
+    """Whether a request asks the API, whose errors are problem details. Those of the page are for people."""
+    path: str = scope["path"].removeprefix(scope.get("root_path", ""))
+    return path.startswith("/api/")
+
+
+def _change_refusal(is_api: bool, host: str, headers: Headers) -> Problem | None:
+    """A page of another site can make a browser send a form, but not with JSON, and not with this origin.
+
+    A form has a token besides, see ``page/tokens.py``.
+    """
     content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if content_type != JSON:
-        return Problem(415, f"Content-Type {content_type[:100]!r}: expected {JSON}")
+    expected = JSON if is_api else FORM
+    if content_type != expected:
+        return Problem(415, f"Content-Type {content_type[:100]!r}: expected {expected}")
+    site = headers.get("sec-fetch-site", SAME_ORIGIN)
+    if site != SAME_ORIGIN:
+        return Problem(403, f"Sec-Fetch-Site {site[:100]!r}: expected a request of a page of this server")
     origin = headers.get("origin")
+    if origin is None and not is_api:
+        return Problem(403, "no Origin: expected that of this server, which browsers send with a form")
     if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
         return Problem(403, f"Origin {origin[:100]!r}: expected none, or that of the host {host[:100]!r}")
     return None

@@ -182,7 +182,9 @@ def test_no_template_has_scripts_or_styles_that_the_policy_forbids() -> None:
     async def check(coordinator: Coordinator, api: Api) -> None:
         await make_groups(coordinator)
         for page in PAGES:
-            html = await api.page(page.path.removeprefix("/").format(group="mails", topic="mails"))
+            names = {"group": "mails", "topic": "mails", "change": "none"}
+            path = page.path.removeprefix("/").format(**names)
+            html = await api.page(path, 410 if "change" in page.path else 200)
             assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:|<script>", html)
 
     run(check)

@@ -17,6 +17,7 @@ from ..backend import Backend
 from ..group_list import BadParameter
 from ..reading import path_text
 from ..replies import offsets_json, total_lag
+from .actions import ACTIONS
 from .pieces import parse_page, piece_of
 from .row import Context, Sources
 from .texts import ranges
@@ -73,6 +74,7 @@ async def show(sources: Sources, request: Request) -> Context:
         "group": group,
         "tab": tab,
         "tabs": TABS,
+        "actions": ACTIONS,
         "explained": found.explained,
         "now": found.explained.now,
         "now_ms": now_ms,

@@ -70,6 +70,10 @@ class Renderer:
         """Only what is in its element ``main``."""
         return self._render(request, page.template, {**context, "layout": FRAGMENT})
 
+    def form(self, request: Request, template: str, context: Context) -> str:
+        """A page that is not updated: what was chosen stays."""
+        return self._render(request, template, {**context, "layout": LAYOUT, "is_live": False})
+
     def error(self, request: Request, problem: Problem) -> HTMLResponse:
         context = {"problem": problem, "layout": LAYOUT, "is_live": False}
         return HTMLResponse(self._render(request, "error.html", context), problem.status, headers_of(problem))

@@ -11,6 +11,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from ..problems import problem_of
+from .forms import make_form_routes
 from .rendering import STATIC, Renderer, static_file
 from .row import Page, Sources
 from .streams import Streams, wants_stream
@@ -23,7 +24,7 @@ FOREVER: Final = {"Cache-Control": "public, max-age=31536000, immutable"}
 def make_page_routes(sources: Sources, renderer: Renderer) -> list[Route]:
     streams = Streams()
     routes = [Route(page.path, _handler(page, sources, renderer, streams), methods=["GET"]) for page in PAGES]
-    return [*routes, Route("/static/{name}", static, methods=["GET"])]
+    return [*routes, *make_form_routes(sources, renderer), Route("/static/{name}", static, methods=["GET"])]
 
 
 def _handler(

@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 from starlette.requests import Request
 
 from ..backend import Backend
+from ..changing import Changing
 from ..snapshots import Snapshots
+from .changes import Changes
 
 Context = Mapping[str, Any]
 """What a template shows, by name."""
@@ -18,11 +20,14 @@ Context = Mapping[str, Any]
 class Sources(NamedTuple):
     """``backend`` answers about one group and about the server, ``snapshots`` about all groups.
 
-    ``now_ms``: the time in milliseconds since 1970.
+    ``changing`` makes changes, and ``changes`` has those that were made by forms. ``now_ms``: the time in milliseconds
+    since 1970.
     """
 
     backend: Backend
     snapshots: Snapshots
+    changing: Changing
+    changes: Changes
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
 
 

@@ -15,7 +15,7 @@
     ignoreActiveValue: true,
     callbacks: {
       // What the reader has opened, ticked or typed stays as it is.
-      beforeNodeMorphed: (node) => node.nodeName !== "FORM",
+      beforeNodeMorphed: (node) => !["FORM", "INPUT"].includes(node.nodeName),
       beforeAttributeUpdated: (name, node) => !(name === "open" && node.nodeName === "DETAILS"),
     },
   };
