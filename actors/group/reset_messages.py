@@ -18,13 +18,15 @@ class ResetOffset(NamedTuple):
 class ResetOffsets(NamedTuple):
     """Remove all members of a group and set offsets, as one change. Only in this process.
 
-    ``is_plan``: nothing is changed. ``before`` and ``simple_commit_ms``: filled in by the group.
+    ``is_plan``: nothing is changed. ``change_id``: of the sender, by which it asks what has become of the reset.
+    ``before`` and ``simple_commit_ms``: filled in by the group.
     """
 
     group_id: str
     offsets: tuple[ResetOffset, ...]
     reason: str = ""
     is_plan: bool = False
+    change_id: str = ""
     before: tuple[ResetOffset, ...] = ()
     simple_commit_ms: int = -1
 
@@ -54,13 +56,13 @@ class DescribeReset(NamedTuple):
 
 
 class ResetDescribed(NamedTuple):
-    """``reset_ms``: wall-clock time of the last reset; -1 if it is not known, or there was none.
+    """Of the last reset. ``change_id``: "" if it is not known, or there was none.
 
     ``unfetched``: the partitions whose offset nobody has asked for since then, while the group had members.
     ``fetched_ms``: when one was asked for last; -1 if none was.
     """
 
     error: ErrorCode
-    reset_ms: int = -1
+    change_id: str = ""
     unfetched: tuple[tuple[str, int], ...] = ()
     fetched_ms: int = -1

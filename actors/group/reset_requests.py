@@ -59,13 +59,13 @@ def _reset(active: ActiveGroup, prepared: ResetOffsets | OffsetsReset, reply: Re
     if prepared.is_plan:
         return made(prepared, ())
     partitions = ((topic, partition) for topic, partition, _ in prepared.offsets)
-    active.guard.watch.begin(partitions, active.environment.clock.wall_ms())
+    active.guard.watch.begin(prepared.change_id, partitions)
     return applied(active, active.group.handle(prepared, reply, active.effects))
 
 
 def describe_reset(active: ActiveGroup, _request: DescribeReset, _reply: ReplyTo | None) -> ResetDescribed:
     watch = active.guard.watch
-    return ResetDescribed(ErrorCode.NONE, watch.reset_ms, tuple(watch.unfetched), watch.fetched_ms)
+    return ResetDescribed(ErrorCode.NONE, watch.change_id, tuple(watch.unfetched), watch.fetched_ms)
 
 
 def _reset_in_steps(

@@ -15,17 +15,17 @@ NEVER_MS = -1
 class ResetWatch:
     """Of one group, since it is in memory. Times are wall-clock times, in milliseconds; -1: never."""
 
-    __slots__ = ("fetched_ms", "reset_ms", "simple_commit_ms", "unfetched")
+    __slots__ = ("change_id", "fetched_ms", "simple_commit_ms", "unfetched")
 
     def __init__(self) -> None:
-        self.reset_ms = NEVER_MS
+        self.change_id = ""
         self.fetched_ms = NEVER_MS
         self.simple_commit_ms = NEVER_MS
         self.unfetched: dict[tuple[str, int], None] = {}
 
-    def begin(self, partitions: Iterable[tuple[str, int]], now_ms: int) -> None:
+    def begin(self, change_id: str, partitions: Iterable[tuple[str, int]]) -> None:
         """These partitions are reset."""
-        self.reset_ms, self.fetched_ms = now_ms, NEVER_MS
+        self.change_id, self.fetched_ms = change_id, NEVER_MS
         self.unfetched = dict.fromkeys(partitions)
 
     def note(self, request: OffsetFetch, now_ms: int) -> None:

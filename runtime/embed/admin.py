@@ -12,11 +12,10 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ...actors.assignors.assignment import read_assignment
-from ...actors.errors import CoordinatorError, ErrorCode
+from ...actors.errors import ErrorCode
 from ...actors.group.kind import ABSENT_NAME
 from ...actors.group.kinds import KINDS
 from ...actors.group.leave_causes import ADMIN_REASON
-from ...actors.group.reset_messages import OffsetsReset, ResetOffset, ResetOffsets
 from ...actors.group.subscription import subscribed_topics
 from ...actors.messages import (
     Commit,
@@ -38,14 +37,14 @@ from ...actors.records import CLASSIC
 from ...actors.text import did_you_mean
 from ..member.resources import shard_name
 from .consumer_groups import describe_consumer_group
-from .resets import made_reset, open_transaction, planned_reset, resolve_targets
+from .refusals import check, refusal
+from .reset_admin import ResetAdmin
+from .reset_targets import resolve_targets
 from .results import (
     CommittedOffset,
     GroupDescription,
     GroupMember,
     GroupPage,
-    GroupReset,
-    ResetTargets,
     Targets,
     TopicDescription,
     TopicPartition,
@@ -59,17 +58,8 @@ NO_LEADER_EPOCH = -1  # for a commit without a leader epoch
 STATE_NAMES = tuple(dict.fromkeys(name for kind in KINDS.values() for name in kind.state_names))
 TYPES = (CLASSIC, "consumer", "share", "streams")  # Kafka's group types; groups here have the first two
 
-ADVICE = {
-    ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",
-    ErrorCode.NON_EMPTY_GROUP: "it has members: stop them, or use remove_members() first",
-    ErrorCode.UNKNOWN_MEMBER_ID: "there is no such member, or the group has members, and only they may commit",
-    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "its members subscribe to the topic, and only they may commit",
-    ErrorCode.INVALID_GROUP_ID: "expected a non-empty group id",
-    ErrorCode.OFFSET_METADATA_TOO_LARGE: "the metadata is longer than offset_metadata_max_bytes",
-}
 
-
-class Admin:
+class Admin(ResetAdmin):
     """The admin methods of a coordinator. Call them on its event loop; they wait until its log is loaded."""
 
     def _requests(self) -> AdminRequests:
@@ -121,7 +111,7 @@ class Admin:
     async def delete(self, group: str) -> None:
         """Delete a group without members, with its offsets."""
         error: ErrorCode = await self._requests().ask(DeleteGroup(group))
-        _check(error, f"group {group!r}")
+        check(error, f"group {group!r}")
 
     async def remove_members(
         self,
@@ -143,9 +133,9 @@ class Admin:
         if not leaving:
             leaving = [LeavingMember(member.member_id, member.instance_id, reason) for member in members]
         answer: Left = await self._requests().ask(LeaveGroup(group, tuple(leaving)))
-        _check(answer.error, f"group {group!r}")
+        check(answer.error, f"group {group!r}")
         for left in answer.members:
-            _check(left.error, f"member {left.group_instance_id or left.member_id!r} of group {group!r}")
+            check(left.error, f"member {left.group_instance_id or left.member_id!r} of group {group!r}")
         return tuple(left.member_id or ids.get(left.group_instance_id or "", "") for left in answer.members)
 
     # Offsets ---------------------------------------------------------------------------------------------------------
@@ -153,7 +143,7 @@ class Admin:
     async def offsets(self, group: str) -> dict[TopicPartition, CommittedOffset]:
         """All committed offsets of a group by topic and partition; empty for an unknown group."""
         answer: Fetched = await self._requests().ask(OffsetFetch(group, None))
-        _check(answer.error, f"group {group!r}")
+        check(answer.error, f"group {group!r}")
         return {
             (topic, row.partition): CommittedOffset(row.offset, row.metadata, row.leader_epoch)
             for topic, rows in answer.topics
@@ -172,35 +162,14 @@ class Admin:
 
     async def reset(self, group: str, targets: Targets) -> dict[TopicPartition, int]:
         """Set offsets of a group without members; an unknown group is created. Returns the new offsets."""
-        resolved = await resolve_targets(self._requests(), targets)
-        offsets = {partition: offset for partition, offset in resolved.items() if offset is not None}
+        resolved = await resolve_targets(self._requests(), group, targets)
+        offsets = {partition: chosen.offset for partition, chosen in resolved.items() if chosen.offset is not None}
         commits = tuple(Commit(*partition, offset, NO_LEADER_EPOCH, "") for partition, offset in offsets.items())
         if commits:
             answer: Committed = await self._requests().ask(OffsetCommit(group, "", None, -1, commits))
             for partition, error in zip(offsets, answer.errors, strict=True):
-                _check(error, f"{partition[0]}-{partition[1]} of group {group!r}")
+                check(error, f"{partition[0]}-{partition[1]} of group {group!r}")
         return offsets
-
-    async def evict_and_reset(
-        self, group: str, targets: ResetTargets, *, reason: str = "", dry_run: bool = False
-    ) -> GroupReset:
-        """Remove all members of a group and set its offsets, as one durable change. Returns what was changed.
-
-        A running consumer joins again and continues at the new offsets. What it has done since its last commit is done
-        again. With ``dry_run`` nothing is changed. Raises CoordinatorError: GROUP_ID_NOT_FOUND for an unknown group,
-        UNSTABLE_OFFSET_COMMIT while an open transaction has an offset of such a partition.
-        """
-        requests = self._requests()
-        after = await resolve_targets(requests, targets)
-        if dry_run:
-            members = (await self.describe(group)).members
-            return planned_reset(group, after, await self.offsets(group), members)
-        offsets = tuple(ResetOffset(*partition, offset) for partition, offset in after.items())
-        answer: OffsetsReset = await requests.ask(ResetOffsets(group, offsets, reason))
-        if answer.producer_id >= 0:
-            raise _error(answer.error, f"group {group!r}", open_transaction(answer.producer_id))
-        _check(answer.error, f"group {group!r}")
-        return made_reset(group, after, answer)
 
     async def delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
         """Delete offsets of a group. Offsets that it does not have are ignored."""
@@ -209,9 +178,9 @@ class Admin:
             topics.setdefault(topic, []).append(partition)
         request = OffsetDelete(group, tuple((topic, tuple(numbers)) for topic, numbers in topics.items()))
         answer: OffsetsDeleted = await self._requests().ask(request)
-        _check(answer.error, f"group {group!r}")
+        check(answer.error, f"group {group!r}")
         for topic, error in zip(topics, answer.topics, strict=True):
-            _check(error, f"topic {topic!r} of group {group!r}")
+            check(error, f"topic {topic!r} of group {group!r}")
 
     # Topics ----------------------------------------------------------------------------------------------------------
 
@@ -248,9 +217,9 @@ class Admin:
 
 def describe_group(group: str, answer: Described) -> GroupDescription:
     """The description in an answer. Raises CoordinatorError."""
-    _check(answer.error, f"group {group!r}", answer.message)
+    check(answer.error, f"group {group!r}", answer.message)
     if answer.state == ABSENT_NAME:
-        raise _error(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group!r}", answer.message)
+        raise refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group!r}", answer.message)
     members = tuple(map(_describe_member, answer.members))
     return GroupDescription(group, answer.state, answer.protocol_type, answer.protocol, members)
 
@@ -272,16 +241,6 @@ def _check_filter(argument: str, words: Iterable[str], allowed: Sequence[str]) -
 def _check_count(topic: str, partitions: object) -> None:
     if not isinstance(topic, str) or type(partitions) is not int:
         raise TypeError(f"topic {topic!r} with {partitions!r} partitions: expected a name and a whole number")
-
-
-def _error(code: ErrorCode, subject: str, message: str | None = None) -> CoordinatorError:
-    detail = message or ADVICE.get(code)
-    return CoordinatorError(code, f"{subject}: {code.name}" + (f", {detail}" if detail else ""))
-
-
-def _check(code: ErrorCode, subject: str, message: str | None = None) -> None:
-    if code is not ErrorCode.NONE:
-        raise _error(code, subject, message)
 
 
 def _describe_member(member: DescribedMember) -> GroupMember:

@@ -12,6 +12,7 @@ from ...actors.group.subscription import subscribed_topics
 from ...actors.messages import Described, DescribeGroup, Fetched, GroupRequest, OffsetFetch
 from ...actors.recorder.now import GroupNow
 from ...actors.recorder.record import RebalanceRecord
+from .node_resets import NodeResets
 from .results import ListedGroup, TopicDescription
 
 
@@ -53,6 +54,12 @@ class AdminRequests(Protocol):
         """All topics, by name."""
 
     async def describe_topic(self, name: str) -> TopicDescription: ...
+
+    async def resets(self) -> NodeResets:
+        """What the node of this process keeps for resets."""
+
+    async def offsets_since(self, name: str, time_ms: int) -> Mapping[int, int]:
+        """The offset of the first record with this timestamp or a later one, of the partitions of a topic with one."""
 
     async def create_topic(self, name: str, partitions: int) -> None: ...
 

@@ -46,11 +46,11 @@ def check_audit(audit: Audit) -> None:
         raise CoordinatorError(ErrorCode.KAFKA_STORAGE_ERROR, audit.refusal)
 
 
-def record_change(node: Node, method: str, change: Change | None, reason: str = "") -> None:
-    """Record a change by a method of the coordinator, if there is one."""
+def record_change(node: Node, method: str, change: Change | None, reason: str = "", change_id: str = "") -> None:
+    """Record a change by a method of the coordinator, if there is one. ``change_id``: its id, if it has one."""
     if change is not None:
         caller = ASKED_BY.get() or AskedBy(WHO, Asked(f"Coordinator.{method}"), reason)
-        node.services.audit.changed(caller.who, caller.asked, [change], caller.reason)
+        node.services.audit.changed(caller.who, caller.asked, [change], caller.reason, change_id)
 
 
 async def ask_recorded(node: Node, ask: Callable[[Any], Awaitable[Any]], message: GroupRequest) -> Any:
@@ -63,5 +63,5 @@ async def ask_recorded(node: Node, ask: Callable[[Any], Awaitable[Any]], message
     reply = await ask(message)
     made = group_change(message, offsets, reply)
     if made is not None:
-        record_change(node, METHODS[type(message)], made.change, made.reason)
+        record_change(node, METHODS[type(message)], made.change, made.reason, getattr(message, "change_id", ""))
     return reply

@@ -7,32 +7,30 @@ repeated.
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
-from uuid import UUID
 
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.messages import GroupRequest
 from ..client.connection import ChannelLost, Connection, connect_to
 from ..client.errors import RETRIABLE_ERRORS
-from ..client.reaching import ask_metadata, connect_to_any
+from ..client.reaching import connect_to_any
 from ..member.messages import TRANSLATIONS, error_of
 from ..member.tcp import create_topics, delete_topic, grow_topics
 from ..settings.address import Address
 from .admin_requests import NamedTopics, Recorded, no_such_topic, uses_topic
+from .cluster_offsets import describe_topics, offsets_since
 from .consumer_groups import DESCRIBE, describe_values, read_response
 from .group_owners import GroupOwners
-from .results import ListedGroup, PartitionRange, TopicDescription
+from .node_resets import NodeResets
+from .results import ListedGroup, TopicDescription
 
 CLIENT_ID = "callboard-admin"
 TIMEOUT_S = 30.0
 """For a request with its repetitions. A takeover takes seconds."""
 RETRY_PAUSE_S = 0.1
 CONCURRENT_GROUPS_MAX = 100
-EARLIEST, LATEST = -2, -1  # timestamps of ListOffsets
-NO_TOPIC_ID = UUID(int=0)
 
 T = TypeVar("T")
 OwnRebalances = Callable[[str], Awaitable[Recorded]]
@@ -132,57 +130,16 @@ class ClusterRequests:
         return topics[0]
 
     async def _describe_topics(self, names: Sequence[str] | None) -> list[TopicDescription]:
-        """Names and numbers are known to all nodes, the offsets of its records only to the leader of a topic."""
-        metadata = await ask_metadata(await self._connect_to_any(), names)
-        brokers = {broker.node_id: Address(broker.host, broker.port) for broker in metadata.brokers}
-        topics = [topic for topic in metadata.topics if not topic.error_code]
-        led: dict[Address, dict[str, list[int]]] = defaultdict(dict)
-        for topic in topics:
-            for row in topic.partitions:
-                if row.leader_id not in brokers:
-                    raise _refused(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {topic.name!r}")
-                led[brokers[row.leader_id]].setdefault(topic.name, []).append(row.partition_index)
-        ranges: dict[tuple[str, int], PartitionRange] = {}
-        for found in await asyncio.gather(*(self._ranges(*item) for item in led.items())):
-            ranges |= found
-        return [
-            TopicDescription(
-                topic.name,
-                topic.topic_id or NO_TOPIC_ID,
-                tuple(ranges[topic.name, number] for number in range(len(topic.partitions))),
-                topic.is_internal,
-            )
-            for topic in sorted(topics, key=lambda topic: str(topic.name))
-        ]
+        return await describe_topics(self._ask, await self._connect_to_any(), names)
 
-    async def _ranges(
-        self, leader: Address, topics: Mapping[str, Sequence[int]]
-    ) -> dict[tuple[str, int], PartitionRange]:
-        starts = await self._list_offsets(leader, topics, EARLIEST)
-        ends = await self._list_offsets(leader, topics, LATEST)
-        return {partition: PartitionRange(start, ends[partition]) for partition, start in starts.items()}
+    async def offsets_since(self, name: str, time_ms: int) -> Mapping[int, int]:
+        return await self._repeat(partial(self._offsets_since, name, time_ms))
 
-    async def _list_offsets(
-        self, leader: Address, topics: Mapping[str, Sequence[int]], timestamp: int
-    ) -> dict[tuple[str, int], int]:
-        rows = [
-            {
-                "name": name,
-                "partitions": [
-                    {"partition_index": number, "current_leader_epoch": -1, "timestamp": timestamp}
-                    for number in numbers
-                ],
-            }
-            for name, numbers in topics.items()
-        ]
-        response = await self._ask(leader, "list_offsets", {"replica_id": -1, "isolation_level": 0, "topics": rows})
-        offsets: dict[tuple[str, int], int] = {}
-        for topic in response.topics:
-            for row in topic.partitions:
-                if row.error_code:  # the leader may not have read of a new topic yet
-                    raise _refused(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {topic.name!r}")
-                offsets[topic.name, row.partition_index] = row.offset
-        return offsets
+    async def _offsets_since(self, name: str, time_ms: int) -> dict[int, int]:
+        return await offsets_since(self._ask, await self._connect_to_any(), name, time_ms)
+
+    async def resets(self) -> NodeResets:
+        raise CoordinatorError(ErrorCode.UNSUPPORTED_VERSION, "a cluster has no such request between its nodes")
 
     async def create_topic(self, name: str, partitions: int) -> None:
         await create_topics(await self._connect_to_any(), {name: partitions})

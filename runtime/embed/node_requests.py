@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...actors.consumer_group.messages import DescribeConsumerGroup
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.group.offsets import GroupData
 from ...actors.messages import Explained, ExplainGroup, GroupRequest
+from ...actors.steps import Steps
 from ..common.errors import StartError
 from ..disk.group_commit import outcome_of
 from ..kafka.audit.audited_topics import Growth, creation, deletion
@@ -22,11 +23,14 @@ from ..topics.store import NewTopic
 from .admin_requests import NamedTopics, Recorded, no_such_topic, uses_topic
 from .audited_requests import ask_recorded, check_audit, record_change
 from .consumer_groups import named
+from .node_resets import NodeResets
 from .results import ListedGroup, PartitionRange, TopicDescription
 
 if TYPE_CHECKING:
     from ..node.node import Node
     from ..topics.topic import Topic
+
+T = TypeVar("T")
 
 ORIGIN = Origin("callboard-admin", "/127.0.0.1", 0)
 
@@ -106,6 +110,18 @@ class NodeRequests:
     async def describe_topic(self, name: str) -> TopicDescription:
         return _describe_topic(_require_topic((await self.loaded()).topics.get(name), name))
 
+    async def resets(self) -> NodeResets:
+        return NodeResets(await self.loaded())
+
+    async def offsets_since(self, name: str, time_ms: int) -> Mapping[int, int]:
+        topic = _require_topic((await self.loaded()).topics.get(name), name)
+        offsets: dict[int, int] = {}
+        for index in range(len(topic.partitions)):
+            found = await _run_on_loop(topic.partitions.peek(index).find_first_since(time_ms))
+            if found is not None:
+                offsets[index] = found.offset
+        return offsets
+
     async def create_topic(self, name: str, partitions: int) -> None:
         node = await self._loaded_for_change()
         [topic] = await outcome_of(partial(node.services.topic_admin.create, [NewTopic(name, partitions)]))
@@ -152,6 +168,17 @@ class NodeRequests:
 def _packed_has_topic(packed: bytes, topic: str) -> bool:
     """Search the bytes first: to unpack a group takes a hundred times as long."""
     return topic.encode() in packed and bool(list(GroupData.unpack(packed).offsets.partitions(topic)))
+
+
+async def _run_on_loop(steps: Steps[T]) -> T:
+    """Do work in steps, with a pause after each."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        await asyncio.sleep(0)
 
 
 def _require_topic(topic: Topic | None, name: str) -> Topic:

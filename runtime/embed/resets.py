@@ -1,79 +1,154 @@
-"""Resets of offsets: from targets to offsets, and what a reset has changed or would change."""
+"""Resets of offsets: they are planned or made, and recorded, so that they can be watched and undone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from ...actors.errors import CoordinatorError, ErrorCode
-from ...actors.group.reset_messages import OffsetsReset
-from .results import (
-    CommittedOffset,
-    GroupMember,
-    GroupReset,
-    PartitionRange,
-    ResetTargets,
-    TopicDescription,
-    TopicPartition,
-)
+from ...actors.errors import CoordinatorError
+from ...actors.group.reset_messages import OffsetsReset, ResetOffset, ResetOffsets
+from ...actors.text import printable
+from ..node.reset_records import RemovedMember, ResetPartition, ResetRecord
+from .refusals import check, refusal
+from .reset_targets import Chosen
+from .results import GroupDescription, GroupReset, ResetChange, TopicPartition
 
 if TYPE_CHECKING:
     from .admin_requests import AdminRequests
 
-OFFSET_MAX = 2**63 - 1
+RECENT_MS = 3_600_000
+"""For so long after a commit of a client that is no member, a reset warns of it."""
 
 
-def planned_reset(
-    group: str,
-    after: Mapping[TopicPartition, int | None],
-    offsets: Mapping[TopicPartition, CommittedOffset],
-    members: Iterable[GroupMember],
+async def plan_reset(
+    requests: AdminRequests, described: GroupDescription, chosen: Mapping[TopicPartition, Chosen]
 ) -> GroupReset:
-    committed = {partition: offsets.get(partition) for partition in after}
-    before = {partition: None if offset is None else offset.offset for partition, offset in committed.items()}
-    return GroupReset(
-        group, dict(before.items()), dict(after.items()), tuple(member.member_id for member in members), None
+    """What a reset would do. It is refused for the same reasons as the reset. Raises CoordinatorError."""
+    answer = await _ask(requests, ResetOffsets(described.group_id, _offsets(chosen), is_plan=True))
+    removed = tuple(member.member_id for member in described.members)
+    warnings = simple_commit_warnings(answer.simple_commit_ms, (await requests.resets()).now_ms())
+    return _result(described, chosen, answer._replace(removed=removed), warnings)
+
+
+async def make_reset(
+    requests: AdminRequests,
+    described: GroupDescription,
+    chosen: Mapping[TopicPartition, Chosen],
+    reason: str,
+    undoes: str = "",
+) -> GroupReset:
+    """Make a reset. Returns when it and its record are durable. Raises CoordinatorError."""
+    records = await requests.resets()
+    change_id, made_ms = records.new_id(), records.now_ms()
+    group, offsets = described.group_id, _offsets(chosen)
+    topic_ids = {topic: (await requests.describe_topic(topic)).topic_id.hex for topic in {key[0] for key in chosen}}
+    answer = await _ask(requests, ResetOffsets(group, offsets, reason, change_id=change_id))
+    by, asked_reason = records.caller()
+    record = ResetRecord(
+        change_id,
+        group,
+        made_ms,
+        by,
+        asked_reason or reason,
+        _changed(answer.before, chosen),
+        _removed(described, answer.removed),
+        topic_ids,
+        undoes,
+    )
+    failure = await records.keep(record)
+    warnings = simple_commit_warnings(answer.simple_commit_ms, made_ms)
+    if failure:
+        warnings = (*warnings, f"the reset cannot be watched or undone by its id, since its record was lost: {failure}")
+    return _result(described, chosen, answer, warnings, "" if failure else change_id)
+
+
+async def _ask(requests: AdminRequests, request: ResetOffsets) -> OffsetsReset:
+    """Raises CoordinatorError if it is refused."""
+    answer: OffsetsReset = await requests.ask(request)
+    if answer.producer_id >= 0:
+        records = await requests.resets()
+        name = await records.transactional_id(answer.producer_id)
+        raise _open_transaction(request.group_id, answer, name, records.now_ms())
+    check(answer.error, f"group {request.group_id!r}")
+    return answer
+
+
+def _open_transaction(group: str, answer: OffsetsReset, transactional_id: str, now_ms: int) -> CoordinatorError:
+    name = f" of transactional id {printable(transactional_id[:100])!r}" if transactional_id else ""
+    since_ms = answer.pending_since_ms
+    age = "" if since_ms < 0 else f" since {_clock(since_ms)}, {max(0, now_ms - since_ms) / 1000:.0f} s ago"
+    text = f"the producer with id {answer.producer_id}{name} has an open transaction with offsets of it{age}"
+    return refusal(answer.error, f"group {group!r}", f"{text}: try again when it has ended")
+
+
+def simple_commit_warnings(committed_ms: int, now_ms: int) -> tuple[str, ...]:
+    """Of consumers that no reset stops. ``committed_ms``: when one committed last; -1 if that is not known."""
+    if committed_ms < 0 or now_ms - committed_ms > RECENT_MS:
+        return ()
+    who = f"a client that is no member committed at {_clock(committed_ms)}"
+    return (f"{who}: if it is a consumer that uses assign(), and no tool, the reset does not stop it",)
+
+
+def _clock(wall_ms: int) -> str:
+    return f"{datetime.fromtimestamp(wall_ms / 1000, UTC):%H:%M:%S} UTC"
+
+
+# Results -------------------------------------------------------------------------------------------------------------
+
+
+def _offsets(chosen: Mapping[TopicPartition, Chosen]) -> tuple[ResetOffset, ...]:
+    return tuple(ResetOffset(*partition, each.offset) for partition, each in chosen.items())
+
+
+def _changed(before: Sequence[ResetOffset], chosen: Mapping[TopicPartition, Chosen]) -> tuple[ResetPartition, ...]:
+    return tuple(
+        ResetPartition(topic, partition, offset, chosen[topic, partition].offset) for topic, partition, offset in before
     )
 
 
-def made_reset(group: str, after: Mapping[TopicPartition, int | None], answer: OffsetsReset) -> GroupReset:
-    before = {(topic, partition): offset for topic, partition, offset in answer.before}
+def _removed(described: GroupDescription, removed: Sequence[str]) -> tuple[RemovedMember, ...]:
+    """One that has joined since the group was described is known by its id only."""
+    known = {member.member_id: member for member in described.members}
+    return tuple(
+        RemovedMember(member_id, None, "", "")
+        if (member := known.get(member_id)) is None
+        else RemovedMember(member_id, member.instance_id, member.client_id, member.client_host)
+        for member_id in removed
+    )
+
+
+def _result(
+    described: GroupDescription,
+    chosen: Mapping[TopicPartition, Chosen],
+    answer: OffsetsReset,
+    warnings: tuple[str, ...],
+    change_id: str = "",
+) -> GroupReset:
     until_ms = answer.guarded_until_ms
-    guarded_until = None if until_ms < 0 else datetime.fromtimestamp(until_ms / 1000, UTC)
-    return GroupReset(group, dict(before.items()), dict(after.items()), answer.removed, guarded_until)
+    return GroupReset(
+        described.group_id,
+        {(topic, partition): offset for topic, partition, offset in answer.before},
+        {partition: each.offset for partition, each in chosen.items()},
+        answer.removed,
+        None if until_ms < 0 else datetime.fromtimestamp(until_ms / 1000, UTC),
+        described.members,
+        {partition: each.note for partition, each in chosen.items() if each.note},
+        warnings,
+        change_id,
+    )
 
 
-def open_transaction(producer_id: int) -> str:
-    return f"the producer with id {producer_id} has an open transaction with offsets of it: try again when it has ended"
-
-
-async def resolve_targets(requests: AdminRequests, targets: ResetTargets) -> dict[TopicPartition, int | None]:
-    """The offset of each partition; a partition's own target wins over its topic's."""
-    offsets: dict[TopicPartition, int | None] = {}
-    topics: dict[str, TopicDescription] = {}
-    for key in sorted(targets, key=lambda key: not isinstance(key, str)):  # topics first: partitions override them
-        name, index = (key, None) if isinstance(key, str) else key
-        if name not in topics:
-            topics[name] = await requests.describe_topic(name)
-        ranges = topics[name].partitions
-        if index is not None and not 0 <= index < len(ranges):
-            raise CoordinatorError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"topic {name!r} has partitions 0 to {len(ranges) - 1}, not {index}",
-            )
-        for number in range(len(ranges)) if index is None else (index,):
-            offsets[name, number] = _resolve_offset(targets[key], ranges[number])
-    return offsets
-
-
-def _resolve_offset(target: object, offsets: PartitionRange) -> int | None:
-    if target is None:
-        return None
-    if target == "earliest":
-        return offsets.start_offset
-    if target == "latest":
-        return offsets.end_offset
-    if type(target) is not int or not 0 <= target <= OFFSET_MAX:
-        raise ValueError(f"offset {target!r}: expected a whole number from 0 to 2**63-1, 'earliest' or 'latest'")
-    return target
+def change_of(record: ResetRecord) -> ResetChange:
+    partitions = record.partitions
+    return ResetChange(
+        record.change_id,
+        record.group,
+        datetime.fromtimestamp(record.made_ms / 1000, UTC),
+        record.by,
+        record.reason,
+        {(each.topic, each.partition): each.before for each in partitions},
+        {(each.topic, each.partition): each.after for each in partitions},
+        tuple(member.member_id for member in record.members),
+        record.undoes,
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
@@ -136,8 +136,22 @@ class Health:
     reason: str
 
 
-Target = int | Literal["earliest", "latest"]
-"""The target of a reset: an offset, or the start or end offset of the partition."""
+@dataclass(frozen=True, slots=True)
+class ShiftBy:
+    """The target of a reset: the committed offset of the partition, moved by so many records; negative: back."""
+
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsOf:
+    """The target of a reset: the committed offset that another group has of the partition."""
+
+    group: str
+
+
+Target = int | Literal["earliest", "latest"] | datetime | ShiftBy | OffsetsOf
+"""The target of a reset: an offset, the start or end of the partition, or the first record of a time or later."""
 
 Targets = Mapping[TopicPartition | str, Target]
 """Targets by partition. A topic's name alone means all its partitions that are not named."""
@@ -153,9 +167,11 @@ OffsetsByPartition = Mapping[TopicPartition | str, int | None]
 class GroupReset:
     """A reset of a group. ``before`` and ``after``: the committed offsets of its partitions.
 
-    ``removed``: ids of the members that were removed; of a dry run, that would be. ``guarded_until``: until when
-    commits without a generation to these partitions are refused; None if no member of a classic group was removed. To
-    undo a reset, pass ``before`` as the targets of the next.
+    ``removed``: ids of the members that were removed; of a dry run, that would be. ``members``: all members before it.
+    ``guarded_until``: until when commits without a generation to these partitions are refused; None if no member of a
+    classic group was removed. ``notes``: why an offset is not the one that was asked for. ``warnings``: what the reset
+    does not do, such as to stop consumers that use ``assign()``. ``change_id``: by which the reset can be watched and
+    undone; "" for a dry run.
     """
 
     group: str
@@ -163,6 +179,47 @@ class GroupReset:
     after: OffsetsByPartition
     removed: tuple[str, ...]
     guarded_until: datetime | None
+    members: tuple[GroupMember, ...] = ()
+    notes: Mapping[TopicPartition, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    change_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ResetChange:
+    """A reset that was made. ``by``: the principal. ``undoes``: the id of the change that it undoes; "" for none."""
+
+    change_id: str
+    group: str
+    made_at: datetime
+    by: str
+    reason: str
+    before: OffsetsByPartition
+    after: OffsetsByPartition
+    removed: tuple[str, ...]
+    undoes: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResetProgress:
+    """What has become of a reset. ``sentence``: in words.
+
+    ``is_complete``: all removed members are back, the group is stable, and the offsets of the reset that members have
+    were fetched. ``elapsed_s``: until then, or until now. ``expected``: how many members were removed; ``returned``:
+    how many of them are back; ``missing``: the others, ``since`` the reset. ``unfetched``: partitions whose offset no
+    member has asked for; None if that is not known, because the server has started again, or the group was reset again.
+    """
+
+    change_id: str
+    group: str
+    is_complete: bool
+    elapsed_s: float
+    expected: int
+    returned: int
+    missing: tuple[GroupMember, ...]
+    unfetched: tuple[TopicPartition, ...] | None
+    since: datetime
+    sentence: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from ...actors.recorder.flight_recorder import RECORDS_KEPT
 from ..engine.waiting import LoopClosed, run_on_loop
 from ..settings.table import Settings
 from .lifecycle import AsyncCoordinator, EndMode
+from .reset_admin import RETURN_TIMEOUT_S
 from .results import (
     CommittedOffset,
     CoordinatorStats,
@@ -22,6 +23,8 @@ from .results import (
     GroupReset,
     Health,
     RebalanceRecord,
+    ResetChange,
+    ResetProgress,
     ResetTargets,
     Targets,
     TopicDescription,
@@ -219,6 +222,22 @@ class ThreadCoordinator:
     ) -> GroupReset:
         """See ``Coordinator.evict_and_reset``."""
         return self.run(self._coordinator.evict_and_reset(group, targets, reason=reason, dry_run=dry_run))
+
+    def undo_reset(self, change_id: str, *, reason: str = "", dry_run: bool = False) -> GroupReset:
+        """See ``Coordinator.undo_reset``."""
+        return self.run(self._coordinator.undo_reset(change_id, reason=reason, dry_run=dry_run))
+
+    def resets(self, group: str) -> tuple[ResetChange, ...]:
+        """See ``Coordinator.resets``."""
+        return self.run(self._coordinator.resets(group))
+
+    def reset_progress(self, change_id: str) -> ResetProgress:
+        """See ``Coordinator.reset_progress``."""
+        return self.run(self._coordinator.reset_progress(change_id))
+
+    def watch_reset(self, change_id: str, timeout_s: float = RETURN_TIMEOUT_S) -> ResetProgress:
+        """See ``Coordinator.watch_reset``."""
+        return self.run(self._coordinator.watch_reset(change_id, timeout_s))
 
     def delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
         """See ``Coordinator.delete_offsets``."""

@@ -31,8 +31,12 @@ if TYPE_CHECKING:
     from callboard.runtime.embed.results import GroupReset as GroupReset
     from callboard.runtime.embed.results import Health as Health
     from callboard.runtime.embed.results import ListedGroup as ListedGroup
+    from callboard.runtime.embed.results import OffsetsOf as OffsetsOf
     from callboard.runtime.embed.results import PartitionRange as PartitionRange
     from callboard.runtime.embed.results import RebalanceRecord as RebalanceRecord
+    from callboard.runtime.embed.results import ResetChange as ResetChange
+    from callboard.runtime.embed.results import ResetProgress as ResetProgress
+    from callboard.runtime.embed.results import ShiftBy as ShiftBy
     from callboard.runtime.embed.results import TopicDescription as TopicDescription
     from callboard.runtime.embed.thread import ThreadCoordinator as ThreadCoordinator
     from callboard.runtime.member.blocking import BlockingAssignment as BlockingAssignment
@@ -84,10 +88,14 @@ _HOMES = {
     "MemberOptions": "callboard.runtime.member.options",
     "MemberState": "callboard.actors.assignors.base",
     "MemberSubscription": "callboard.actors.assignors.base",
+    "OffsetsOf": "callboard.runtime.embed.results",
     "PartitionRange": "callboard.runtime.embed.results",
     "RebalanceRecord": "callboard.runtime.embed.results",
+    "ResetChange": "callboard.runtime.embed.results",
+    "ResetProgress": "callboard.runtime.embed.results",
     "Shard": "callboard.runtime.member.shards",
     "ShardLost": "callboard.runtime.member.errors",
+    "ShiftBy": "callboard.runtime.embed.results",
     "StartError": "callboard.runtime.common.errors",
     "ThreadCoordinator": "callboard.runtime.embed.thread",
     "TopicDescription": "callboard.runtime.embed.results",

@@ -6,13 +6,16 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
-from callboard import Coordinator, CoordinatorError, ErrorCode, GroupReset
+from callboard import Coordinator, CoordinatorError, ErrorCode, GroupReset, OffsetsOf, ShiftBy
+from callboard.runtime.embed.results import Target
 
 RECORDS = 9  # of each partition
 SETTINGS: dict[str, Any] = {"group_initial_rebalance_delay_ms": 0, "topics": {"jobs": 2}}
@@ -73,12 +76,103 @@ def test_consumer_with_auto_commit_continues_at_the_reset_offsets() -> None:
     asyncio.run(scenario())
 
 
+def test_reset_is_watched_until_its_consumer_is_back_and_undone_by_its_id() -> None:
+    async def scenario() -> None:
+        async with running() as coordinator, consuming(coordinator) as consumer:
+            done = await coordinator.evict_and_reset("g", {"jobs": 4}, reason="skip 5 jobs")
+            assert [member.client_id for member in done.members] == [consumer._client._client_id]
+            first = await coordinator.reset_progress(done.change_id)
+            assert (first.returned, first.expected, first.is_complete) == (0, 1, False)
+            assert first.sentence.startswith("0 of 1 member is back after 0.")
+            assert "missing since " in first.sentence and " UTC: aiokafka-" in first.sentence
+            progress = await coordinator.watch_reset(done.change_id)
+            assert (progress.returned, progress.missing, progress.unfetched) == (1, (), ())
+            assert progress.is_complete and progress.sentence.endswith(" s, all positions fetched")
+            undone = await coordinator.undo_reset(done.change_id)
+            assert undone.after == done.before == {("jobs", 0): RECORDS, ("jobs", 1): RECORDS}
+            assert (await coordinator.watch_reset(undone.change_id)).is_complete
+            assert [await consumer.position(partition) for partition in consumer.assignment()] == [RECORDS] * 2
+            [undo, reset] = await coordinator.resets("g")
+            assert (undo.undoes, undo.reason) == (done.change_id, f"undo of change {done.change_id}")
+            assert (reset.change_id, reset.reason, reset.undoes) == (done.change_id, "skip 5 jobs", "")
+            with pytest.raises(CoordinatorError, match=f"it was undone by change {undone.change_id} already"):
+                await coordinator.undo_reset(done.change_id)
+
+    asyncio.run(scenario())
+
+
+def test_watch_says_who_is_not_back_when_its_time_is_over() -> None:
+    async def scenario() -> None:
+        async with running() as coordinator:
+            async with consuming(coordinator):
+                pass  # it has left
+            async with coordinator.member("g2", resources={"jobs": 2}) as member:
+                await member.next_assignment()
+                done = await coordinator.evict_and_reset("g2", {"jobs": 4})
+                [removed] = done.removed
+            progress = await coordinator.watch_reset(done.change_id, 0.2)
+            assert not progress.is_complete and [each.member_id for each in progress.missing] == [removed]
+            assert "0 of 1 member is back after 0." in progress.sentence
+            empty = await coordinator.evict_and_reset("g", {"jobs": 4})
+            assert (await coordinator.watch_reset(empty.change_id, 0)).sentence == "the group had no members"
+
+    asyncio.run(scenario())
+
+
+def test_targets_of_all_kinds() -> None:
+    async def scenario() -> None:
+        async with running() as coordinator, consuming(coordinator):
+            start = datetime.now(UTC)
+            await coordinator.reset("other", {("jobs", 0): 3})
+            cases: tuple[tuple[Target | None, int | None], ...] = (
+                ("earliest", 0),
+                ("latest", RECORDS),
+                (5, 5),
+                (50, RECORDS),
+                (datetime(2000, 1, 1, tzinfo=UTC), 0),
+                (start, RECORDS),
+                (ShiftBy(-2), RECORDS - 2),
+                (ShiftBy(2), RECORDS),
+                (OffsetsOf("other"), 3),
+                (None, None),
+            )
+            for target, expected in cases:
+                plan = await coordinator.evict_and_reset("g", {("jobs", 0): target}, dry_run=True)
+                assert plan.after == {("jobs", 0): expected}, target
+            plan = await coordinator.evict_and_reset("g", {"jobs": 50}, dry_run=True)
+            assert plan.notes == dict.fromkeys([("jobs", 0), ("jobs", 1)], "50 is after the end")
+            with pytest.raises(CoordinatorError, match="group 'other' has no committed offset of jobs-1"):
+                await coordinator.evict_and_reset("g", {"jobs": OffsetsOf("other")}, dry_run=True)
+
+    asyncio.run(scenario())
+
+
+def test_record_of_a_reset_outlives_a_restart_and_is_lost_with_a_warning(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as coordinator:
+            await coordinator.reset("g", {("jobs", 0): 7})
+            done = await coordinator.evict_and_reset("g", {("jobs", 0): 4})
+        async with running(tmp_path) as coordinator:
+            assert (await coordinator.reset_progress(done.change_id)).sentence == "the group had no members"
+            undone = await coordinator.undo_reset(done.change_id, dry_run=True)
+            assert (undone.after, undone.change_id) == ({("jobs", 0): 7}, "")
+            for file in (tmp_path / "resets").iterdir():
+                file.unlink()
+            (tmp_path / "resets").rmdir()
+            (tmp_path / "resets").touch()
+            lost = await coordinator.evict_and_reset("g", {("jobs", 0): 5})
+            assert lost.change_id == "" and "its record was lost: " in lost.warnings[-1]
+            assert await committed(coordinator) == {5}
+
+    asyncio.run(scenario())
+
+
 def test_reset_is_undone_by_its_result() -> None:
     async def scenario() -> None:
         async with running() as coordinator:
             await coordinator.reset("g", {("jobs", 0): 7})
             done = await coordinator.evict_and_reset("g", {"jobs": 4})
-            assert done == GroupReset(
+            assert replace(done, warnings=(), notes={}, change_id="") == GroupReset(
                 "g", {("jobs", 0): 7, ("jobs", 1): None}, {("jobs", 0): 4, ("jobs", 1): 4}, (), None
             )
             undone = await coordinator.evict_and_reset("g", done.before)

@@ -168,10 +168,9 @@ def test_open_transaction_refuses_and_is_named() -> None:
 def test_fetches_of_its_partitions_are_noticed_when_members_are_back() -> None:
     simulation, _ = committed_group()
     assert simulation.post(DescribeReset(GROUP)).value == ResetDescribed(ErrorCode.NONE)
-    simulation.post(RESET)
-    reset_ms = simulation.clock.wall_ms()
+    simulation.post(RESET._replace(change_id="c"))
     simulation.post(fetch())  # of a tool: there are no members
-    nothing = ResetDescribed(ErrorCode.NONE, reset_ms, (("t", 0), ("t", 1)))
+    nothing = ResetDescribed(ErrorCode.NONE, "c", (("t", 0), ("t", 1)))
     assert simulation.post(DescribeReset(GROUP)).value == nothing
     simulation.form_group({})
     simulation.post(OffsetFetch(GROUP, None))  # of a tool, too
@@ -179,7 +178,7 @@ def test_fetches_of_its_partitions_are_noticed_when_members_are_back() -> None:
     simulation.advance(1000)
     simulation.post(fetch())
     found = simulation.post(DescribeReset(GROUP)).value
-    assert found == ResetDescribed(ErrorCode.NONE, reset_ms, (("t", 1),), simulation.clock.wall_ms())
+    assert found == ResetDescribed(ErrorCode.NONE, "c", (("t", 1),), simulation.clock.wall_ms())
 
 
 def test_commit_of_a_client_that_is_no_member_is_in_the_plan() -> None:

@@ -1,0 +1,210 @@
+"""The targets of a reset: from what an operator asks for to the offset of each partition.
+
+A new kind of target is a function, and a row in ``KINDS``. An offset outside of a partition is moved to its nearest
+end, with a note. A partition without records does not limit offsets: members may count other things with them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...actors.errors import CoordinatorError, ErrorCode
+from ...actors.messages import Fetched, OffsetFetch
+from .results import OffsetsOf, PartitionRange, ResetTargets, ShiftBy, TopicDescription, TopicPartition
+
+if TYPE_CHECKING:
+    from .admin_requests import AdminRequests
+
+OFFSET_MAX = 2**63 - 1
+EXPECTED = (
+    "expected a whole number from 0 to 2**63-1, 'earliest', 'latest', a datetime with a zone, ShiftBy or OffsetsOf"
+)
+
+
+class Known(NamedTuple):
+    """What is known about a partition. ``found``: the offset that was looked up for the target; None if there is none.
+
+    ``group``: whose offset it is to be.
+    """
+
+    group: str
+    partition: TopicPartition
+    range: PartitionRange
+    found: int | None = None
+
+
+class Chosen(NamedTuple):
+    """``offset``: None for no committed offset. ``note``: why it is not what was asked for; "" if it is."""
+
+    offset: int | None
+    note: str = ""
+
+
+LookUp = Callable[["AdminRequests", str, Any, Iterable[TopicPartition]], Awaitable[Mapping[TopicPartition, int]]]
+"""Looks up what a target needs: with the group, the target, and the partitions."""
+
+
+class Kind(NamedTuple):
+    choose: Callable[[Any, Known], Chosen]
+    look_up: LookUp | None = None
+
+
+# The kinds of targets ------------------------------------------------------------------------------------------------
+
+
+def _no_offset(_target: None, _known: Known) -> Chosen:
+    return Chosen(None)
+
+
+def _offset(target: int, known: Known) -> Chosen:
+    if not 0 <= target <= OFFSET_MAX:
+        raise ValueError(f"offset {target!r}: {EXPECTED}")
+    return within(target, known.range)
+
+
+def _end(target: str, known: Known) -> Chosen:
+    ends = {"earliest": known.range.start_offset, "latest": known.range.end_offset}
+    if target not in ends:
+        raise ValueError(f"offset {target!r}: {EXPECTED}")
+    return Chosen(ends[target])
+
+
+def _time(target: datetime, known: Known) -> Chosen:
+    if target.tzinfo is None:
+        raise ValueError(f"time {target.isoformat()!r}: expected a datetime with a zone, as in datetime.now(UTC)")
+    if known.found is None:
+        return Chosen(known.range.end_offset, "no record so late: the end")
+    return within(known.found, known.range)
+
+
+def _shift(target: ShiftBy, known: Known) -> Chosen:
+    if type(target.records) is not int:
+        raise ValueError(f"ShiftBy({target.records!r}): expected a whole number of records, negative to go back")
+    if known.found is None:
+        raise _unknown(f"group {known.group!r} has no committed offset of {_name(known.partition)} to shift")
+    return within(known.found + target.records, known.range)
+
+
+def _of_group(target: OffsetsOf, known: Known) -> Chosen:
+    if known.found is None:
+        raise _unknown(f"group {target.group!r} has no committed offset of {_name(known.partition)}")
+    return within(known.found, known.range)
+
+
+def within(offset: int, offsets: PartitionRange) -> Chosen:
+    """The offset, or the nearest one that the partition has."""
+    if offsets.start_offset == offsets.end_offset:
+        possible = max(0, min(offset, OFFSET_MAX))
+        return Chosen(possible, "" if possible == offsets.end_offset else "not checked: the partition has no records")
+    if offset < offsets.start_offset:
+        return Chosen(offsets.start_offset, f"{offset} is before the first record")
+    if offset > offsets.end_offset:
+        return Chosen(offsets.end_offset, f"{offset} is after the end")
+    return Chosen(offset)
+
+
+def _unknown(text: str) -> CoordinatorError:
+    return CoordinatorError(ErrorCode.INVALID_REQUEST, f"{text}: leave the partition out, or name another target")
+
+
+def _name(partition: TopicPartition) -> str:
+    return f"{partition[0]}-{partition[1]}"
+
+
+# What they need ------------------------------------------------------------------------------------------------------
+
+
+async def fetch_offsets(requests: AdminRequests, group: str) -> dict[TopicPartition, int]:
+    """All committed offsets of a group. Raises CoordinatorError."""
+    fetched: Fetched = await requests.ask(OffsetFetch(group, None))
+    if fetched.error:
+        raise CoordinatorError(fetched.error, f"group {group!r}: {fetched.error.name}")
+    return {(topic, row.partition): row.offset for topic, rows in fetched.topics for row in rows}
+
+
+async def _own_offsets(
+    requests: AdminRequests, group: str, _target: ShiftBy, _partitions: Iterable[TopicPartition]
+) -> Mapping[TopicPartition, int]:
+    return await fetch_offsets(requests, group)
+
+
+async def _offsets_of_group(
+    requests: AdminRequests, _group: str, target: OffsetsOf, _partitions: Iterable[TopicPartition]
+) -> Mapping[TopicPartition, int]:
+    return await fetch_offsets(requests, target.group)
+
+
+async def _offsets_at_time(
+    requests: AdminRequests, _group: str, target: datetime, partitions: Iterable[TopicPartition]
+) -> Mapping[TopicPartition, int]:
+    time_ms = 0 if target.tzinfo is None else max(0, round(target.astimezone(UTC).timestamp() * 1000))
+    topics = dict.fromkeys(topic for topic, _ in partitions)
+    return {
+        (topic, index): offset
+        for topic in topics
+        for index, offset in (await requests.offsets_since(topic, time_ms)).items()
+    }
+
+
+KINDS: Mapping[type, Kind] = {
+    type(None): Kind(_no_offset),
+    int: Kind(_offset),
+    str: Kind(_end),
+    datetime: Kind(_time, _offsets_at_time),
+    ShiftBy: Kind(_shift, _own_offsets),
+    OffsetsOf: Kind(_of_group, _offsets_of_group),
+}
+
+
+# All targets of a reset ----------------------------------------------------------------------------------------------
+
+
+async def resolve_targets(requests: AdminRequests, group: str, targets: ResetTargets) -> dict[TopicPartition, Chosen]:
+    """What is chosen for each partition. Its own target wins over its topic's.
+
+    Raises ValueError for a target that is none, CoordinatorError for one that the server cannot know.
+    """
+    for target in targets.values():
+        if type(target) not in KINDS:
+            raise ValueError(f"offset {target!r}: {EXPECTED}")
+    topics = {_topic(key): await requests.describe_topic(_topic(key)) for key in targets}
+    by_partition = targets_by_partition(targets, topics)
+    found: dict[object, Mapping[TopicPartition, int]] = {}
+    for target in dict.fromkeys(by_partition.values()):
+        look_up = KINDS[type(target)].look_up
+        if look_up is not None:
+            partitions = [partition for partition, wanted in by_partition.items() if wanted == target]
+            found[target] = await look_up(requests, group, target, partitions)
+        await asyncio.sleep(0)
+    return {
+        partition: KINDS[type(target)].choose(
+            target,
+            Known(group, partition, topics[partition[0]].partitions[partition[1]], _at(found.get(target), partition)),
+        )
+        for partition, target in by_partition.items()
+    }
+
+
+def _at(found: Mapping[TopicPartition, int] | None, partition: TopicPartition) -> int | None:
+    return None if found is None else found.get(partition)
+
+
+def _topic(key: TopicPartition | str) -> str:
+    return key if isinstance(key, str) else key[0]
+
+
+def targets_by_partition(targets: ResetTargets, topics: Mapping[str, TopicDescription]) -> dict[TopicPartition, Any]:
+    """Raises CoordinatorError for a partition that a topic does not have."""
+    by_partition: dict[TopicPartition, Any] = {}
+    for key in sorted(targets, key=lambda key: not isinstance(key, str)):  # topics first: partitions override them
+        name, count = _topic(key), len(topics[_topic(key)].partitions)
+        if not isinstance(key, str) and not 0 <= key[1] < count:
+            raise CoordinatorError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} has partitions 0 to {count - 1}, not {key[1]}"
+            )
+        numbers = range(count) if isinstance(key, str) else (key[1],)
+        by_partition.update(dict.fromkeys(((name, number) for number in numbers), targets[key]))
+    return by_partition

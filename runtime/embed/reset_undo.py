@@ -1,0 +1,117 @@
+"""Whether a reset can be undone: by which rules it is refused. Pure.
+
+An undo sets the offsets that were there before, exactly. A new rule is a function, and a row in ``RULES``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from ...actors.errors import CoordinatorError, ErrorCode
+from ..node.reset_records import ResetPartition, ResetRecord
+from .results import TopicDescription, TopicPartition
+
+
+class UnknownChange(CoordinatorError):
+    """There is no record of a change with this id."""
+
+    def __init__(self, change_id: str) -> None:
+        super().__init__(
+            ErrorCode.INVALID_REQUEST,
+            f"change {change_id!r}: there is no record of it here; the last 100 resets have one, in the data folder of"
+            " the server that made them",
+        )
+
+
+class UndoRefused(CoordinatorError):
+    """A reset cannot be undone safely. The text says why."""
+
+    def __init__(self, change_id: str, reason: str) -> None:
+        super().__init__(ErrorCode.INVALID_REQUEST, f"change {change_id} cannot be undone: {reason}")
+
+
+class Now(NamedTuple):
+    """What is known now. ``later``: resets of the group since then. ``topics``: by name; None: it was deleted."""
+
+    later: tuple[ResetRecord, ...]
+    committed: Mapping[TopicPartition, int]
+    topics: Mapping[str, TopicDescription | None]
+
+
+def check_undo(record: ResetRecord, now: Now) -> None:
+    """Raise UndoRefused if the undo is not safe."""
+    for rule in RULES:
+        reason = rule(record, now)
+        if reason:
+            raise UndoRefused(record.change_id, reason)
+
+
+def later_resets(record: ResetRecord, of_group: Iterable[ResetRecord]) -> tuple[ResetRecord, ...]:
+    """Those after a reset, the newest first. ``of_group``: all of the group, the newest first."""
+    later: list[ResetRecord] = []
+    for each in of_group:
+        if each.change_id == record.change_id:
+            break
+        later.append(each)
+    return tuple(later)
+
+
+def _was_undone(record: ResetRecord, now: Now) -> str:
+    by = next((each.change_id for each in now.later if each.undoes == record.change_id), "")
+    return by and f"it was undone by change {by} already"
+
+
+def _was_reset_again(record: ResetRecord, now: Now) -> str:
+    own = {(each.topic, each.partition) for each in record.partitions}
+    for later in now.later:
+        for each in later.partitions:
+            if (each.topic, each.partition) in own:
+                return f"{_name(each)} was reset again by change {later.change_id}: undo that one first"
+    return ""
+
+
+def _topic_is_another(record: ResetRecord, now: Now) -> str:
+    for name, topic_id in record.topic_ids.items():
+        topic = now.topics.get(name)
+        if topic is None:
+            return f"topic {name!r} was deleted"
+        if topic.topic_id.hex != topic_id:
+            return f"topic {name!r} was deleted and created again: its offsets mean other records"
+    return ""
+
+
+def _records_are_gone(record: ResetRecord, now: Now) -> str:
+    for each in record.partitions:
+        topic = now.topics.get(each.topic)
+        if each.before is None or topic is None or each.partition >= len(topic.partitions):
+            continue
+        start, end = topic.partitions[each.partition].start_offset, topic.partitions[each.partition].end_offset
+        if start < end and not start <= each.before <= end:
+            return f"{_name(each)} was at {each.before} before, but its records are now those from {start} to {end}"
+    return ""
+
+
+def _offset_went_back(record: ResetRecord, now: Now) -> str:
+    """Consumers that have gone on since then only raise offsets."""
+    for each in record.partitions:
+        committed = now.committed.get((each.topic, each.partition))
+        if each.after is not None and committed is None:
+            return f"{_name(each)} has no committed offset any more: somebody else has deleted it, or it has expired"
+        if each.after is not None and committed is not None and committed < each.after:
+            return f"{_name(each)} is at {committed}, before the {each.after} of the reset: somebody else has set it"
+    return ""
+
+
+RULES: tuple[Callable[[ResetRecord, Now], str], ...] = (
+    _was_undone,
+    _was_reset_again,
+    _topic_is_another,
+    _records_are_gone,
+    _offset_went_back,
+)
+"""Each returns why the undo is refused; "" if it is not."""
+
+
+def _name(partition: ResetPartition) -> str:
+    return f"{partition.topic}-{partition.partition}"

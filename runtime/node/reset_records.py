@@ -1,0 +1,140 @@
+"""The records of resets, by which they are undone: a file each in the folder ``resets`` of a data folder.
+
+A file is named by the time of the reset in milliseconds since 1970, a checksum of the group id, and the change's id.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from zlib import crc32
+
+from ..disk.disk import Disk, file_size, read_file, replace_file
+from ..disk.file_work import FileWork
+from ..disk.group_commit import outcome_of
+
+FOLDER: Final = "resets"
+NAME = re.compile(r"(\d{20})-([0-9a-f]{8})-([0-9a-f-]{36})\.json")
+
+RECORDS_MAX: Final = 100
+"""Of all groups. The oldest is deleted for the next."""
+
+BYTES_MAX: Final = 16 * 1024 * 1024
+"""Of all records but the newest. A reset of 8,000 partitions has about 400 kB."""
+
+
+class ResetPartition(NamedTuple):
+    """The committed offset of a partition before and after a reset; None: there is none."""
+
+    topic: str
+    partition: int
+    before: int | None
+    after: int | None
+
+
+class RemovedMember(NamedTuple):
+    """A member that a reset has removed. Texts are those of the client."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+
+
+class ResetRecord(NamedTuple):
+    """A reset. ``by``: the principal. ``undoes``: the id of the change that it undoes; "" for none.
+
+    ``topic_ids``: by name, in hexadecimal digits. A deleted topic that was created again has another one.
+    """
+
+    change_id: str
+    group: str
+    made_ms: int
+    by: str
+    reason: str
+    partitions: tuple[ResetPartition, ...]
+    members: tuple[RemovedMember, ...]
+    topic_ids: dict[str, str]
+    undoes: str = ""
+
+
+class ResetRecords:
+    """The records in one data folder. The methods do not hold up the event loop."""
+
+    def __init__(self, disk: Disk, data: Path, files: FileWork) -> None:
+        """``data``: the data folder."""
+        self._disk = disk
+        self._folder = data / FOLDER
+        self._files = files
+
+    async def keep(self, record: ResetRecord) -> None:
+        """Store a record durably. Raises OSError."""
+        error = await outcome_of(partial(self._files.submit, partial(self._write, record)))
+        if error is not None:
+            raise error
+
+    async def find(self, change_id: str) -> ResetRecord | None:
+        """None if there is none, or it is damaged. Raises OSError."""
+        records = await self._read(lambda _crc, each: each == change_id)
+        return records[0] if records else None
+
+    async def of_group(self, group: str) -> list[ResetRecord]:
+        """The newest first. Damaged ones are left out. Raises OSError."""
+        records = await self._read(lambda crc, _id: crc == _checksum(group))
+        return [record for record in records if record.group == group]
+
+    async def _read(self, wanted: Any) -> list[ResetRecord]:
+        found: list[ResetRecord] = []
+        error = await outcome_of(partial(self._files.submit, lambda: found.extend(self._read_files(wanted))))
+        if error is not None:
+            raise error
+        return found
+
+    # On the thread for files -----------------------------------------------------------------------------------------
+
+    def _write(self, record: ResetRecord) -> None:
+        self._disk.make_folder(self._folder)
+        name = f"{record.made_ms:020}-{_checksum(record.group)}-{record.change_id}.json"
+        self._delete_oldest()
+        replace_file(self._disk, self._folder / name, json.dumps(record._asdict(), separators=(",", ":")).encode())
+
+    def _delete_oldest(self) -> None:
+        names = self._names()
+        sizes = {name: file_size(self._disk, self._folder / name) for name in names}
+        size = sum(sizes.values())
+        while names and (len(names) >= RECORDS_MAX or size > BYTES_MAX):
+            oldest = names.pop()
+            self._disk.remove(self._folder / oldest)
+            size -= sizes[oldest]
+
+    def _names(self) -> list[str]:
+        """The newest first."""
+        return sorted(filter(NAME.fullmatch, self._disk.names(self._folder)), reverse=True)
+
+    def _read_files(self, wanted: Any) -> Iterator[ResetRecord]:
+        self._disk.make_folder(self._folder)
+        for name in self._names():
+            match = NAME.fullmatch(name)
+            if match is not None and wanted(match[2], match[3]):
+                record = parse_record(read_file(self._disk, self._folder / name))
+                if record is not None:
+                    yield record
+
+
+def _checksum(group: str) -> str:
+    return f"{crc32(group.encode('utf-8', 'surrogatepass')):08x}"
+
+
+def parse_record(data: bytes) -> ResetRecord | None:
+    """None for bytes that are no record."""
+    try:
+        fields: Any = json.loads(data)
+        rows: Sequence[Any] = fields.pop("partitions")
+        members = tuple(RemovedMember(*row) for row in fields.pop("members"))
+        return ResetRecord(**fields, partitions=tuple(ResetPartition(*row) for row in rows), members=members)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
