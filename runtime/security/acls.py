@@ -4,10 +4,9 @@ StandardAuthorizer (KIP-801), with prefixes (KIP-290). Pure.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import Enum, IntEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from ...actors.steps import ITEMS_PER_STEP, Steps, distinct, pieces, run_steps
 from .resources import Operation, ResourceType
@@ -19,6 +18,9 @@ ANY_NAME: Final = "*"
 """The literal name of an ACL for all resources of a type."""
 ANY_PRINCIPAL: Final = "User:*"
 ANY_HOST: Final = "*"
+
+
+T = TypeVar("T")
 
 
 class PatternType(IntEnum):
@@ -93,93 +95,83 @@ IMPLYING: Final = {
 """The operations whose permission includes that of another one. A prohibition includes no other one."""
 
 
-def concerns(acl: Acl, requester: Requester, operation: Operation) -> bool:
-    """Whether an ACL that matches a resource, and the principal of a request, decides about an operation."""
-    if acl.host not in (ANY_HOST, requester.host):
-        return False
-    if acl.operation in (Operation.ALL, operation):
-        return True
-    return acl.permission is Permission.ALLOW and acl.operation in IMPLYING.get(operation, ())
+class Question(NamedTuple):
+    """What ACLs decide together: those of a question differ only in the name of the resource and its pattern."""
+
+    resource_type: ResourceType
+    principal: str
+    host: str
+    operation: Operation
+    permission: Permission
 
 
-class AclIndex:
-    """ACLs of one type of resource by names and prefixes: those of a name are found without reading the others."""
+class Names:
+    """The names and prefixes of ACLs, with how many ACLs have each."""
 
-    __slots__ = ("_literal", "_prefix_lengths", "_prefixed")
+    __slots__ = ("literal", "prefix_lengths", "prefixed")
 
     def __init__(self) -> None:
-        self._literal: dict[str, dict[Acl, None]] = {}
-        self._prefixed: dict[str, dict[Acl, None]] = {}
-        self._prefix_lengths: Counter[int] = Counter()
-
-    def __iter__(self) -> Iterator[Acl]:
-        for acls in (*self._literal.values(), *self._prefixed.values()):
-            yield from acls
+        self.literal: dict[str, int] = {}
+        self.prefixed: dict[str, int] = {}
+        self.prefix_lengths: dict[int, int] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._literal or self._prefixed)
+        return bool(self.literal or self.prefixed)
 
     def add(self, acl: Acl) -> None:
-        by_name = self._by_name(acl)
-        if acl.name not in by_name:
-            by_name[acl.name] = {}
-            if by_name is self._prefixed:
-                self._prefix_lengths[len(acl.name)] += 1
-        by_name[acl.name][acl] = None
+        if acl.pattern is PatternType.PREFIXED:
+            _increment(self.prefixed, acl.name)
+            _increment(self.prefix_lengths, len(acl.name))
+        else:
+            _increment(self.literal, acl.name)
 
     def remove(self, acl: Acl) -> None:
         """Remove an ACL that is there."""
-        by_name = self._by_name(acl)
-        del by_name[acl.name][acl]
-        if not by_name[acl.name]:
-            del by_name[acl.name]
-            if by_name is self._prefixed:
-                self._prefix_lengths -= Counter((len(acl.name),))  # drops a length that no prefix has
+        if acl.pattern is PatternType.PREFIXED:
+            _decrement(self.prefixed, acl.name)
+            _decrement(self.prefix_lengths, len(acl.name))
+        else:
+            _decrement(self.literal, acl.name)
 
     def clear(self) -> Steps[None]:
         """Free everything."""
-        for by_name in (self._literal, self._prefixed):
-            yield from _emptied(by_name)
+        yield from _emptied(self.literal)
+        yield from _emptied(self.prefixed)
 
-    def _by_name(self, acl: Acl) -> dict[str, dict[Acl, None]]:
-        return self._prefixed if acl.pattern is PatternType.PREFIXED else self._literal
+    def match(self, name: str) -> tuple[str, PatternType] | None:
+        """The name and the pattern of an ACL that matches the name of a resource; None if there is none."""
+        for literal in (name, ANY_NAME):
+            if literal in self.literal:
+                return literal, PatternType.LITERAL
+        prefix = self.prefix_of(name)
+        return None if prefix is None else (prefix, PatternType.PREFIXED)
 
-    def matching(self, name: str) -> Iterator[Acl]:
-        """The ACLs that match the name of a resource."""
-        yield from self._literal.get(name, ())
-        if name != ANY_NAME:
-            yield from self._literal.get(ANY_NAME, ())
-        for length in self._prefix_lengths:
-            if length <= len(name):
-                yield from self._prefixed.get(name[:length], ())
-
-    def matches(self, name: str) -> bool:
-        """Whether any ACL matches the name of a resource."""
-        return next(self.matching(name), None) is not None
-
-
-EMPTY: Final = AclIndex()
-"""Nothing is added to it."""
+    def prefix_of(self, name: str) -> str | None:
+        """A prefix of a name; None if there is none."""
+        for length in self.prefix_lengths:
+            if length <= len(name) and name[:length] in self.prefixed:
+                return name[:length]
+        return None
 
 
 class AclIndexes:
-    """ACLs by the type of their resource, and by type and principal."""
+    """The names of ACLs by question, and by the type of the resource: no decision reads all ACLs."""
 
     def __init__(self) -> None:
-        self._by_type: dict[ResourceType, AclIndex] = {}
-        self._by_principal: dict[tuple[ResourceType, str], AclIndex] = {}
+        self._by_type: dict[ResourceType, Names] = {}
+        self._by_question: dict[Question, Names] = {}
 
     def add(self, acl: Acl) -> None:
-        self._by_type.setdefault(acl.resource_type, AclIndex()).add(acl)
-        self._by_principal.setdefault((acl.resource_type, acl.principal), AclIndex()).add(acl)
+        self._by_type.setdefault(acl.resource_type, Names()).add(acl)
+        self._by_question.setdefault(_question_of(acl), Names()).add(acl)
 
     def remove(self, acl: Acl) -> None:
         """Remove an ACL that is there."""
         self._by_type[acl.resource_type].remove(acl)
-        key = acl.resource_type, acl.principal
-        self._by_principal[key].remove(acl)
-        if not self._by_principal[key]:
-            del self._by_principal[key]
+        question = _question_of(acl)
+        self._by_question[question].remove(acl)
+        if not self._by_question[question]:
+            del self._by_question[question]
 
     def change(self, removed: Iterable[Acl], added: Iterable[Acl]) -> None:
         for acl in removed:
@@ -189,16 +181,46 @@ class AclIndexes:
 
     def clear(self) -> Steps[None]:
         """Free everything, in steps: this takes a third of a microsecond for each ACL."""
-        for indexes in (self._by_principal, self._by_type):
-            while indexes:
-                _, index = indexes.popitem()
-                yield from index.clear()
+        while self._by_question:
+            for _ in range(min(len(self._by_question), ITEMS_PER_STEP)):
+                _, names = self._by_question.popitem()
+                yield from names.clear()
+            yield
+        while self._by_type:
+            _, names = self._by_type.popitem()
+            yield from names.clear()
 
-    def of_type(self, resource_type: ResourceType) -> AclIndex:
-        return self._by_type.get(resource_type, EMPTY)
+    def has(self, resource_type: ResourceType, name: str) -> bool:
+        """Whether any ACL matches a resource."""
+        names = self._by_type.get(resource_type)
+        return names is not None and names.match(name) is not None
 
-    def of_principal(self, resource_type: ResourceType, principal: str) -> AclIndex:
-        return self._by_principal.get((resource_type, principal), EMPTY)
+    def find(
+        self, permission: Permission, requester: Requester, operations: Iterable[Operation], resource_type: ResourceType
+    ) -> Iterator[tuple[Question, Names]]:
+        """The names of the ACLs that allow or deny one of the operations to a requester."""
+        for operation in operations:
+            for principal in (requester.principal, ANY_PRINCIPAL):
+                for host in (ANY_HOST, requester.host):
+                    question = Question(resource_type, principal, host, operation, permission)
+                    names = self._by_question.get(question)
+                    if names is not None:
+                        yield question, names
+
+
+def _question_of(acl: Acl) -> Question:
+    return Question(acl.resource_type, acl.principal, acl.host, acl.operation, acl.permission)
+
+
+def _increment(counts: dict[T, int], key: T) -> None:
+    counts[key] = counts.get(key, 0) + 1
+
+
+def _decrement(counts: dict[T, int], key: T) -> None:
+    if counts[key] > 1:
+        counts[key] -= 1
+    else:
+        del counts[key]
 
 
 class AclTable:
@@ -236,16 +258,13 @@ class AclTable:
 
         A prohibition that matches outweighs all permissions. Without a permission the operation is denied.
         """
-        allowed_by: Acl | None = None
-        for index in self._of_requester(requester, resource_type):
-            for acl in index.matching(name):
-                if concerns(acl, requester, operation):
-                    if acl.permission is Permission.DENY:
-                        return Decision(False, acl)
-                    allowed_by = acl
-        if allowed_by is not None:
-            return Decision(True, allowed_by)
-        return DEFAULT_DENY if self._indexes.of_type(resource_type).matches(name) else None
+        for permission, operations in ((Permission.DENY, (operation,)), (Permission.ALLOW, _allowing(operation))):
+            questions = self._indexes.find(permission, requester, (Operation.ALL, *operations), resource_type)
+            for question, names in questions:
+                match = names.match(name)
+                if match is not None:
+                    return Decision(permission is Permission.ALLOW, _acl_of(question, *match))
+        return DEFAULT_DENY if self._indexes.has(resource_type, name) else None
 
     def decide_any(self, requester: Requester, operation: Operation, resource_type: ResourceType) -> bool:
         """Return whether an operation is allowed on some name that an ACL has (Authorizer.authorizeByResourceType).
@@ -253,20 +272,13 @@ class AclTable:
         Only ACLs of the very operation, or of all, count. A name is not allowed if it is denied itself, or has a denied
         prefix.
         """
-        own = [
-            acl
-            for index in self._of_requester(requester, resource_type)
-            for acl in index
-            if acl.host in (ANY_HOST, requester.host) and acl.operation in (Operation.ALL, operation)
-        ]
-        denied = {(acl.pattern, acl.name) for acl in own if acl.permission is Permission.DENY}
-        if (PatternType.LITERAL, ANY_NAME) in denied:
+        allowed, denied = (
+            [names for _, names in self._indexes.find(permission, requester, (Operation.ALL, operation), resource_type)]
+            for permission in (Permission.ALLOW, Permission.DENY)
+        )
+        if any(ANY_NAME in names.literal for names in denied):
             return False
-        return any(_is_permitted(acl, denied) for acl in own if acl.permission is Permission.ALLOW)
-
-    def _of_requester(self, requester: Requester, resource_type: ResourceType) -> tuple[AclIndex, AclIndex]:
-        of_principal = self._indexes.of_principal
-        return of_principal(resource_type, requester.principal), of_principal(resource_type, ANY_PRINCIPAL)
+        return any(_has_permitted(names, denied) for names in allowed)
 
 
 def _indexes_of(acls: Iterable[Acl]) -> Steps[AclIndexes]:
@@ -295,15 +307,27 @@ def _without(acls: Iterable[Acl], others: Collection[Acl]) -> Steps[list[Acl]]:
     return found
 
 
-def _is_permitted(acl: Acl, denied: Collection[tuple[PatternType, str]]) -> bool:
-    """Whether no prohibition covers the names of a permission."""
-    pattern, name = acl.pattern, acl.name
-    if pattern is PatternType.LITERAL:
-        if name == ANY_NAME:
-            return True
-        if (pattern, name) in denied:
-            return False
-    return not any((PatternType.PREFIXED, name[:length]) in denied for length in range(1, len(name) + 1))
+def _allowing(operation: Operation) -> Collection[Operation]:
+    """The operations whose permission includes an operation."""
+    return IMPLYING.get(operation, (operation,))
+
+
+def _acl_of(question: Question, name: str, pattern: PatternType) -> Acl:
+    resource_type, principal, host, operation, permission = question
+    return Acl(resource_type, name, pattern, principal, host, operation, permission)
+
+
+def _has_permitted(allowed: Names, denied: Sequence[Names]) -> bool:
+    """Whether there is a permission whose names no prohibition covers. ``allowed`` is not empty."""
+    if not denied or ANY_NAME in allowed.literal:
+        return True
+    literal = allowed.literal.keys() - {name for names in denied for name in names.literal}
+    remaining = [*literal, *allowed.prefixed]
+    for names in denied:
+        prefixes = names.prefixed
+        for length in names.prefix_lengths:
+            remaining = [name for name in remaining if name[:length] not in prefixes]
+    return bool(remaining)
 
 
 class AclRules(NamedTuple):

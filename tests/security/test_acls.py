@@ -7,12 +7,14 @@ from random import Random
 
 import pytest
 from property_examples import examples
+from work_counter import WorkCounter
 
 from callboard.actors.steps import run_steps
 from callboard.runtime.security import acls as acls_module
 from callboard.runtime.security.acls import (
     DEFAULT_ALLOW,
     DEFAULT_DENY,
+    IMPLYING,
     SUPER_USER,
     Acl,
     AclRules,
@@ -21,7 +23,6 @@ from callboard.runtime.security.acls import (
     PatternType,
     Permission,
     Requester,
-    concerns,
 )
 from callboard.runtime.security.resources import Operation, ResourceType
 
@@ -173,6 +174,15 @@ def matches(each: Acl, resource_type: ResourceType, name: str) -> bool:
     return name.startswith(each.name) if each.pattern is PatternType.PREFIXED else each.name in (name, "*")
 
 
+def concerns(each: Acl, requester: Requester, operation: Operation) -> bool:
+    """Whether an ACL that matches the resource and the principal decides about an operation."""
+    if each.host not in ("*", requester.host):
+        return False
+    if each.operation in (Operation.ALL, operation):
+        return True
+    return each.permission is ALLOW and each.operation in IMPLYING.get(operation, ())
+
+
 def naive(
     acls: Iterable[Acl], requester: Requester, operation: Operation, resource_type: ResourceType, name: str
 ) -> bool | None:
@@ -186,6 +196,30 @@ def naive(
     if not of_resource:
         return None
     return permissions == {ALLOW}
+
+
+def naive_any(acls: Iterable[Acl], requester: Requester, operation: Operation, resource_type: ResourceType) -> bool:
+    """Whether the operation is allowed on some name, by a scan of all ACLs."""
+    own = [
+        each
+        for each in acls
+        if each.resource_type is resource_type
+        and each.principal in (requester.principal, "User:*")
+        and each.host in ("*", requester.host)
+        and each.operation in (Operation.ALL, operation)
+    ]
+    denied = [(each.pattern, each.name) for each in own if each.permission is DENY]
+    if (PatternType.LITERAL, "*") in denied:
+        return False
+    return any(
+        (each.pattern, each.name) == (PatternType.LITERAL, "*")
+        or not any(
+            each.name.startswith(name) if pattern is PatternType.PREFIXED else (pattern, name) == each[2:0:-1]
+            for pattern, name in denied
+        )
+        for each in own
+        if each.permission is ALLOW
+    )
 
 
 def changed(random: Random, acls: Sequence[Acl]) -> list[Acl]:
@@ -220,6 +254,10 @@ def check_decision(table: AclTable, random: Random) -> bool | None:
     expected = naive(table.acls, requester, *question)
     decision = table.decide(requester, *question)
     assert (decision and decision.is_allowed) == expected, (list(table.acls), requester, question)
+    if decision is not None and decision != DEFAULT_DENY:
+        assert decision.rule in table.acls
+    expected_any = naive_any(table.acls, requester, *question[:2])
+    assert table.decide_any(requester, *question[:2]) == expected_any, (list(table.acls), requester, question)
     return expected
 
 
@@ -236,3 +274,30 @@ def test_acls_change_together_between_two_steps(monkeypatch: pytest.MonkeyPatch,
         for _ in range(50):
             check_decision(table, random)
     assert not seen[0] and seen[-1] and seen == sorted(seen)
+
+
+# The work of a decision ----------------------------------------------------------------------------------------------
+
+
+def many(count: int) -> dict[str, list[Acl]]:
+    """ACLs of one principal, which an evaluator without the right index reads all."""
+    names = [f"g{number}" for number in range(count)]
+    return {
+        "other operations": [acl(name, Operation.WRITE) for name in names],
+        "other hosts": [acl("*", host=f"10.1.{number >> 8}.{number & 255}") for number in range(count)],
+        "each name denied": [acl(name, permission=permission) for name in names for permission in (ALLOW, DENY)],
+        "other names denied": [acl("g"), *(acl(name, permission=DENY) for name in names)],
+        "prefixes": [acl(name, prefix=True) for name in names],
+    }
+
+
+@pytest.mark.parametrize("shape", many(0))
+def test_decisions_do_not_read_all_acls_of_a_principal(shape: str) -> None:
+    lines = []
+    for count in (300, 600):
+        table, counter = AclTable(many(count)[shape]), WorkCounter()
+        with counter.counting():
+            table.decide(ALICE, Operation.READ, GROUP, "g7")
+            table.decide_any(ALICE, Operation.READ, GROUP)
+        lines.append(counter.longest)
+    assert lines[0] == lines[1]
