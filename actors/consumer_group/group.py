@@ -24,7 +24,7 @@ from ..group.kind import OffsetExpiry
 from ..group.rebalance_notes import Assigned
 from ..group.requests import refuse
 from ..group.reset_messages import OffsetsReset, ResetOffsets
-from ..group.resets import made, offset_records
+from ..group.resets import guard_ms, made, offset_records
 from ..group.subscription import CONSUMER_PROTOCOL_TYPE
 from ..memory import MEMBER_BYTES
 from ..messages import (
@@ -311,11 +311,21 @@ def _describe(group: ConsumerGroup, request: DescribeConsumerGroup, _reply: Repl
 
 
 def _commit(group: ConsumerGroup, request: OffsetCommit, _reply: ReplyTo | None, _effects: Effects) -> ErrorCode:
+    if _is_being_emptied(group, request):
+        return ErrorCode.UNKNOWN_MEMBER_ID
     return check_commit(group.soft, request, group.decisions.topics, group.decisions.metadata_max)
 
 
 def _txn_commit(group: ConsumerGroup, request: TxnOffsetCommit, _reply: ReplyTo | None, _effects: Effects) -> ErrorCode:
+    if _is_being_emptied(group, request):
+        return ErrorCode.UNKNOWN_MEMBER_ID
     return check_txn_commit(group.soft, request, group.decisions.topics, group.decisions.metadata_max)
+
+
+def _is_being_emptied(group: ConsumerGroup, request: OffsetCommit | TxnOffsetCommit) -> bool:
+    """Whether it has no generation, and the removal of the last members is in flight: maybe by a reset of offsets."""
+    durable = group.durable
+    return request.generation_id < 0 and not group.soft.members and durable is not None and bool(durable.members)
 
 
 def _fetch(group: ConsumerGroup, request: OffsetFetch, _reply: ReplyTo | None, _effects: Effects) -> ErrorCode:
@@ -409,10 +419,16 @@ def _decide_leave(group: ConsumerGroup, request: LeaveGroup, plan: Plan) -> Step
 
 
 def _decide_reset(group: ConsumerGroup, request: ResetOffsets, plan: Plan) -> Steps[OffsetsReset]:
-    removed = tuple(group.soft.members)
+    settings, now_ms = group._environment.settings, group._environment.clock.wall_ms()
+    removed, session_timeout_ms = tuple(group.soft.members), group.decisions.settings.session_timeout_ms
+    for members in pieces(group.soft.members.values()):
+        classic = (member.about.classic for member in members)
+        session_timeout_ms = max(session_timeout_ms, *(each.session_timeout_ms for each in classic if each), 0)
+        yield
     yield from remove_members(group.soft, removed, group.decisions, plan)
-    plan.offsets = yield from offset_records(request, group._environment.clock.wall_ms())
-    return made(request, removed)
+    guarded_until_ms = now_ms + guard_ms(session_timeout_ms, settings) if removed else -1
+    plan.offsets = yield from offset_records(request, guarded_until_ms if removed else now_ms)
+    return made(request, removed, guarded_until_ms)
 
 
 def _decide_deadline(group: ConsumerGroup, passed: DeadlinePassed, plan: Plan) -> Steps[None]:

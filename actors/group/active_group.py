@@ -28,7 +28,6 @@ from .events import Reason
 from .in_flight import InFlight
 from .kind import Group
 from .offsets import GroupData
-from .resets import changed_ms
 
 IDLE = ("idle",)
 """The name of the deadline after which a group without members is passivated."""
@@ -72,7 +71,7 @@ class ActiveGroup:
         self.data = data
         self.environment = environment
         self.effects = Effects(environment.counters, GroupHistory(group_id, environment.event_log))
-        self.guard = CommitGuard(changed_ms(data.value))
+        self.guard = CommitGuard(is_complete=data.value is None)
         self.in_flight = InFlight()
         self.listed: GroupChanged | None = None
         self.idle = Deadline(IDLE)

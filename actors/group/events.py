@@ -14,6 +14,9 @@ from ..text import printable
 DEAD_NAME = "Dead"
 """The name of the state of a group, of any kind, that has left memory."""
 
+STABLE_NAME = "Stable"
+"""The same of a group whose members have what they were assigned."""
+
 CLIENT_REASON_CHARACTERS_MAX = 255
 """KIP-800 lets a client explain a JoinGroup or LeaveGroup in so many characters; longer texts are cut."""
 

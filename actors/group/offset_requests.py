@@ -5,6 +5,7 @@ kinds of groups.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import GeneratorType
 from typing import Any
 
 from ..base import DEFERRED
@@ -19,7 +20,7 @@ from .contexts import CommitContext, OffsetDeleteContext, deliver_reply
 from .deletion import wait_for_deletion
 from .in_flight import WaitingFetch
 from .offsets import CommitRecords, GroupData, commit_records, txn_commit_records
-from .resets import changed_ms, is_guarded
+from .resets import longest_guard_ms
 
 MakeRecords = Callable[[Any, int, int], CommitRecords]
 
@@ -33,16 +34,17 @@ def commit(
     """Append the offsets. They are visible, and the request is answered, when they are durable."""
     if active.in_flight.deletion is not None:
         return wait_for_deletion(active, request, reply)
+    if request.generation_id < 0 and not active.guard.is_complete:
+        return _derive_and_commit(active, request, reply, make_records)
     effects = active.effects
     error = active.group.handle(request, None, effects)
     if effects.alarms:
         active.apply_effects()
-    is_simple = request.generation_id < 0 and not request.member_id
-    if is_simple:
+    if request.generation_id < 0 and not request.member_id:
         _note_simple_commit(active, request)
     if error is not NO_ERROR:
         return error_reply(request, error)
-    if is_simple and _would_undo_a_reset(active, request):
+    if request.generation_id < 0 and _would_undo_a_reset(active, request):
         return error_reply(request, ErrorCode.UNKNOWN_MEMBER_ID)
     environment = active.environment
     now_ms, metadata_max = environment.clock.wall_ms(), environment.settings.offset_metadata_max_bytes
@@ -50,6 +52,22 @@ def commit(
         return _commit_in_steps(active, request, reply, lambda part: make_records(part, now_ms, metadata_max))
     errors, records = make_records(request, now_ms, metadata_max)
     return _append_commits(active, reply, errors, records)
+
+
+def _derive_and_commit(
+    active: ActiveGroup, request: OffsetCommit | TxnOffsetCommit, reply: ReplyTo | None, make_records: MakeRecords
+) -> Steps[object]:
+    """The first commit without a generation since the group was loaded, or reset."""
+    yield from complete_guard(active)
+    result = commit(active, request, reply, make_records)
+    return (yield from result) if isinstance(result, GeneratorType) else result
+
+
+def complete_guard(active: ActiveGroup) -> Steps[None]:
+    """Read from the offsets, once, until when the last reset is guarded."""
+    if not active.guard.is_complete:
+        clock, longest_ms = active.environment.clock, longest_guard_ms(active.environment.settings)
+        yield from active.guard.derive(active.data.offsets.topics(), clock.wall_ms(), longest_ms)
 
 
 def _note_simple_commit(active: ActiveGroup, request: OffsetCommit | TxnOffsetCommit) -> None:
@@ -60,16 +78,13 @@ def _note_simple_commit(active: ActiveGroup, request: OffsetCommit | TxnOffsetCo
 
 def _would_undo_a_reset(active: ActiveGroup, request: OffsetCommit | TxnOffsetCommit) -> bool:
     """Whether it comes from a member that was removed, or is a commit to partitions that were reset just now."""
-    if not isinstance(request, OffsetCommit):
-        return False
     clock, data, guard = active.environment.clock, active.data, active.guard
-    if guard.refuses(request.former_member_id, clock.monotonic_ms()):
+    former_member_id = request.former_member_id if isinstance(request, OffsetCommit) and not request.member_id else ""
+    if former_member_id and guard.refuses(former_member_id, clock.monotonic_ms()):
         return True
-    if data.value is None:  # a group that never had members
-        return False
-    state_ms = changed_ms(data.value)
-    is_by_reset = 0 <= state_ms <= guard.reset_ms
-    return is_by_reset and is_guarded(state_ms, request.commits, data.offsets.find, clock.wall_ms())
+    if guard.is_reset and data.value is not None and data.kind.has_members(data.value):  # the reset is not durable yet
+        return True
+    return guard.reset_until_ms >= 0 and guard.guards(request.commits, data.offsets.find, clock.wall_ms())
 
 
 def _append_commits(

@@ -8,6 +8,7 @@ from ..messages import OffsetFetch
 from ..records import OffsetValue
 from ..steps import Steps, pieces
 from .reset_messages import ResetOffset
+from .resets import is_reset_date
 
 NEVER_MS = -1
 
@@ -40,15 +41,13 @@ class ResetWatch:
 def simple_commit_ms(
     offsets: Iterable[ResetOffset], find: Callable[[str, int], OffsetValue | None], empty_since_ms: int
 ) -> Steps[int]:
-    """When one of these offsets was committed last after the group had lost its last member; -1: not since then.
-
-    A reset dates its offsets one millisecond after that.
-    """
+    """When one of these offsets was committed last after the group had lost its last member; -1: not since then."""
     newest_ms = NEVER_MS
     for piece in pieces(offsets):
         for topic, partition, _ in piece:
             value = find(topic, partition)
-            if value is not None and value.commit_timestamp_ms > empty_since_ms + 1:
-                newest_ms = max(newest_ms, value.commit_timestamp_ms)
+            date_ms = NEVER_MS if value is None else value.commit_timestamp_ms
+            if date_ms > empty_since_ms and not is_reset_date(date_ms, empty_since_ms):
+                newest_ms = max(newest_ms, date_ms)
         yield
     return newest_ms

@@ -3,20 +3,21 @@
 So a crash leaves both or nothing, and no member of the old generation can commit to the new offsets.
 
 The guard: an evicted consumer may commit its old position without a generation, which a group without members accepts
-(aiokafka does). Such commits to the partitions of a reset are refused for a minute. What a reset was is read from its
-records, so the guard survives a restart: the offsets are dated one millisecond after the group's last change of state.
-Other commits may be dated so by chance. ``CommitGuard.reset_ms`` rules them out, unless the group was loaded since.
+(aiokafka does). ``CommitGuard`` refuses such commits for a while. The offsets of the reset are dated at the end of that
+time, so it survives a restart, and the next node of a cluster knows it. The date matters to nothing else but the expiry
+of offsets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..base import DEFERRED
 from ..engine_ports import ReplyTo
 from ..errors import ErrorCode
-from ..messages import Commit, Joined, Synced
+from ..messages import Joined, Synced
+from ..ports import ClassicGroupSettings
 from ..records import GroupRecord, GroupValue, OffsetRecord, OffsetValue, Record
 from ..steps import SHORT_WORK_ITEMS, Steps, pieces, run_steps
 from .contexts import ResetContext
@@ -28,10 +29,26 @@ from .removal import forget_pending, remove
 from .reset_messages import OffsetsReset, ResetOffset, ResetOffsets
 from .states import Event
 
-GUARDED_MS = 60_000
+GUARD_MIN_MS = 60_000
 """A consumer learns of its removal by its next heartbeat, which it sends within a third of its session timeout."""
 
 FindOffset = Callable[[str, int], OffsetValue | None]
+
+
+def longest_guard_ms(settings: ClassicGroupSettings) -> int:
+    return max(GUARD_MIN_MS, settings.group_max_session_timeout_ms)
+
+
+def guard_ms(session_timeout_ms: int, settings: ClassicGroupSettings) -> int:
+    """How long a reset is guarded, in whole seconds. ``session_timeout_ms``: the longest of the evicted members."""
+    seconds = -(-max(session_timeout_ms, GUARD_MIN_MS) // 1000)
+    return min(seconds * 1000, longest_guard_ms(settings))
+
+
+def is_reset_date(commit_ms: int, empty_since_ms: int) -> bool:
+    """Whether an offset of a classic group without members is probably one of a reset. Other commits rarely are."""
+    length_ms = commit_ms - empty_since_ms
+    return length_ms >= GUARD_MIN_MS and length_ms % 1000 == 0
 
 
 def offset_records(request: ResetOffsets, commit_ms: int) -> Steps[list[OffsetRecord]]:
@@ -64,8 +81,9 @@ def reset(group: GroupCore, request: ResetOffsets, reply: ReplyTo | None, effect
 
 def _reset_in_steps(group: GroupCore, request: ResetOffsets, reply: ReplyTo | None, effects: Effects) -> Steps[object]:
     now_ms = group.clock.wall_ms()
-    records = yield from offset_records(request, now_ms + 1)
     removed = tuple(group.members)
+    guarded_until_ms = now_ms + guard_ms((yield from _longest_session_ms(removed)), group.settings) if removed else -1
+    records = yield from offset_records(request, guarded_until_ms if removed else now_ms)
     parked: list[tuple[ReplyTo | None, Any]] = []
     for members in pieces(removed):
         for member in members:
@@ -74,12 +92,9 @@ def _reset_in_steps(group: GroupCore, request: ResetOffsets, reply: ReplyTo | No
         yield
     for member_id in tuple(group.members.pending):
         forget_pending(group, member_id, effects)
-    guarded_until_ms = -1
-    if removed:
+    if removed:  # no step after this: the records of the change would be an entry of their own
         group.apply(Event.MEMBERS_LEFT, Cause(Reason.RESET, removed[0], request.reason), effects)
-        if group.state.is_empty:  # otherwise the initial delay goes on, and no commit without a generation is accepted
-            _set_time(group, now_ms, effects)
-            guarded_until_ms = now_ms + 1 + GUARDED_MS
+        _set_time(group, now_ms, effects)
     value = made(request, tuple(member.member_id for member in removed), guarded_until_ms)
     if reply is None or not (effects.records or records):
         for parked_reply, parked_value in parked:
@@ -88,6 +103,14 @@ def _reset_in_steps(group: GroupCore, request: ResetOffsets, reply: ReplyTo | No
     effects.records = (*effects.records, *records)
     effects.context = ResetContext(reply, value, tuple(parked))
     return DEFERRED
+
+
+def _longest_session_ms(members: Sequence[GroupMember]) -> Steps[int]:
+    longest_ms = 0
+    for piece in pieces(members):
+        longest_ms = max(longest_ms, *(member.session_timeout_ms for member in piece))
+        yield
+    return longest_ms
 
 
 def made(request: ResetOffsets, removed: tuple[str, ...], guarded_until_ms: int = -1) -> OffsetsReset:
@@ -106,7 +129,9 @@ def _parked(group: GroupCore, member: GroupMember) -> list[tuple[ReplyTo | None,
 
 
 def _set_time(group: GroupCore, now_ms: int, effects: Effects) -> None:
-    """Date the change of state when the reset began, because the records of the offsets are dated by that."""
+    """Date the change of state when the reset began, see ``is_reset_date``."""
+    if not group.state.is_empty:  # the initial delay goes on
+        return
     group.machine.since_ms = now_ms
     effects.records = tuple(_dated(record, now_ms) for record in effects.records)
 
@@ -120,15 +145,3 @@ def _dated(record: Record, now_ms: int) -> Record:
 def changed_ms(value: Any) -> int:
     """When the durable state of a classic group without members changed last, wall-clock time; -1 for others."""
     return value.current_state_timestamp_ms if isinstance(value, GroupValue) and not value.members else -1
-
-
-def is_guarded(state_ms: int, commits: Iterable[Commit], find: FindOffset, now_ms: int) -> bool:
-    """Whether a commit without a generation is refused, because a reset of these partitions is recent.
-
-    ``state_ms``: when the group became empty by a reset, if it was one. ``now_ms``: wall-clock time.
-    """
-    reset_ms = state_ms + 1
-    if now_ms >= reset_ms + GUARDED_MS:
-        return False
-    offsets = (find(commit.topic, commit.partition) for commit in commits)
-    return any(offset is not None and offset.commit_timestamp_ms == reset_ms for offset in offsets)

@@ -42,7 +42,8 @@ class GroupNow(NamedTuple):
     ``state``: "" if only the time is known.
 
     ``missing_since_ms``: when the group began to wait. ``fenced``: the instance id of each refusal that a member got in
-    the last ten minutes because another member has its instance id.
+    the last ten minutes because another member has its instance id. ``guarded_until_ms``: until when commits without a
+    generation to the partitions of the last reset are refused; None: they are not.
     """
 
     now_ms: int
@@ -57,3 +58,4 @@ class GroupNow(NamedTuple):
     member_count: int = 0
     rebalance: OpenNow | None = None
     fenced: tuple[str, ...] = ()
+    guarded_until_ms: int | None = None

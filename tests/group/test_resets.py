@@ -8,7 +8,7 @@ import pytest
 from actor_system.manual_log import fetch_offset, form_stable_group, held_simulation
 from actor_system.requests import GROUP, commit, fetch, heartbeat, join, leave
 from actor_system.simulation import CoordinatorSimulation
-from actor_system.transactions import TransactionSimulation
+from actor_system.transactions import TransactionSimulation, txn_commit
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.events import Kind, Reason
@@ -20,9 +20,9 @@ from callboard.actors.group.reset_messages import (
     ResetOffset,
     ResetOffsets,
 )
-from callboard.actors.group.resets import GUARDED_MS
+from callboard.actors.group.resets import GUARD_MIN_MS
 from callboard.actors.group.states import State
-from callboard.actors.messages import DescribeEvents, LeavingMember, OffsetFetch
+from callboard.actors.messages import DescribeEvents, ExplainGroup, LeavingMember, OffsetFetch
 from callboard.actors.records import GroupRecord, OffsetRecord
 
 RESET = ResetOffsets(GROUP, (ResetOffset("t", 0, 4), ResetOffset("t", 1, None)), "skip 7 orders")
@@ -72,7 +72,7 @@ def test_removed_members_are_told_and_named_in_the_events() -> None:
         ErrorCode.NONE,
         tuple(members),
         (ResetOffset("t", 0, 9), ResetOffset("t", 1, None)),
-        simulation.clock.wall_ms() + 1 + GUARDED_MS,
+        simulation.clock.wall_ms() + GUARD_MIN_MS,
     )
     assert [simulation.post(heartbeat(member, 1)).value for member in members] == [ErrorCode.UNKNOWN_MEMBER_ID] * 2
     events = simulation.post(DescribeEvents(GROUP)).value.events
@@ -205,19 +205,75 @@ def test_commit_to_a_group_without_members_is_in_the_plan_after_a_restart() -> N
 # The guard -----------------------------------------------------------------------------------------------------------
 
 
+def guarded_ms(simulation: CoordinatorSimulation) -> int:
+    """For how long the group says that its offsets are guarded."""
+    now = simulation.post(ExplainGroup(GROUP)).value.now
+    return 0 if now.guarded_until_ms is None else now.guarded_until_ms - now.now_ms
+
+
 @pytest.mark.parametrize("restarts", [False, True])
-def test_commits_without_a_generation_to_its_partitions_are_refused_for_a_minute(restarts: bool) -> None:
-    simulation, _ = committed_group()
+@pytest.mark.parametrize(("session_ms", "length_ms"), [(10_000, GUARD_MIN_MS), (90_500, 91_000)])
+def test_commits_without_a_generation_to_its_partitions_are_refused_for_a_while(
+    restarts: bool, session_ms: int, length_ms: int
+) -> None:
+    """For a minute, or the longest session timeout."""
+    simulation, _ = committed_group(session_ms=session_ms)
+    simulation.post(RESET)
+    if restarts:
+        simulation.advance(1000)
+        simulation = restarted(simulation)
+        length_ms -= 1000
+    assert simulation.post(commit(9)).value.errors == REFUSED
+    assert simulation.post(commit(9, partition=1)).value.errors == REFUSED  # its offset was deleted
+    assert simulation.post(commit(9, member_id="somebody")).value.errors == REFUSED
+    assert simulation.post(txn_commit((1000, 0), 9)).value.errors == REFUSED
+    assert fetch_offset(simulation) == 4
+    assert guarded_ms(simulation) == length_ms
+    simulation.advance(length_ms - 1)
+    assert simulation.post(commit(9)).value.errors == REFUSED
+    simulation.advance(1)
+    assert guarded_ms(simulation) == 0
+    assert simulation.post(commit(9)).value.errors == ACCEPTED
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_other_partitions_are_not_guarded(restarts: bool) -> None:
+    simulation, members = committed_group()
+    simulation.post(commit(9, partition=2, member_id=members[0], generation_id=1))
     simulation.post(RESET)
     if restarts:
         simulation = restarted(simulation)
-    assert simulation.post(commit(9)).value.errors == REFUSED
-    assert simulation.post(commit(9, partition=2)).value.errors == ACCEPTED
+    assert simulation.post(commit(10, partition=2)).value.errors == ACCEPTED
+
+
+def test_commits_are_refused_while_the_reset_is_in_flight() -> None:
+    simulation = held_simulation()
+    form_stable_group(simulation)
+    reply = simulation.post(RESET)
+    sent, sent_in_transaction = simulation.post(commit(9)), simulation.post(txn_commit((1000, 0), 9))
+    assert reply.is_waiting
+    assert [each.value.errors for each in (sent, sent_in_transaction)] == [REFUSED] * 2
+    simulation.complete_append()
     assert fetch_offset(simulation) == 4
-    simulation.advance(GUARDED_MS)
+
+
+def test_guard_is_not_longer_than_the_longest_session_timeout_allowed() -> None:
+    simulation, _ = committed_group(session_ms=90_000)
+    simulation.settings.group_max_session_timeout_ms = 80_000
+    simulation.post(RESET)
+    assert guarded_ms(simulation) == 80_000
+
+
+def test_members_that_do_not_become_a_generation_leave_the_guard() -> None:
+    """Until then one that was evicted may still commit."""
+    simulation, _ = committed_group()
+    simulation.post(RESET)
+    first = simulation.post(join(client="new"))
+    simulation.advance(10_000)
+    simulation.post(leave(first.value.member_id))
+    assert simulation.classic_group().state is State.EMPTY
     assert simulation.post(commit(9)).value.errors == REFUSED
-    simulation.advance(1)
-    assert simulation.post(commit(9)).value.errors == ACCEPTED
+    assert guarded_ms(simulation) == GUARD_MIN_MS - 10_000
 
 
 def test_next_generation_ends_the_guard() -> None:
@@ -228,6 +284,7 @@ def test_next_generation_ends_the_guard() -> None:
     assert simulation.post(sent).value.errors == ACCEPTED
     simulation.post(leave(member.member_id))
     assert simulation.post(commit(6)).value.errors == ACCEPTED
+    assert guarded_ms(simulation) == 0
 
 
 def test_next_reset_is_not_refused() -> None:
@@ -249,14 +306,34 @@ def test_commit_just_before_the_last_member_leaves_is_no_reset(restarts: bool) -
     assert simulation.post(commit(5)).value.errors == ACCEPTED
 
 
-def test_commit_a_millisecond_after_the_last_member_was_removed_is_no_reset() -> None:
-    """It is dated like one."""
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("after_ms", [0, 1, GUARD_MIN_MS])
+def test_commit_after_the_last_member_was_removed_is_no_reset(restarts: bool, after_ms: int) -> None:
     simulation, members = committed_group()
     for member in members:
         simulation.post(leave(LeavingMember(member, None, ADMIN_REASON)))
-    simulation.advance(1)
+    simulation.advance(after_ms)
     assert simulation.post(commit(5)).value.errors == ACCEPTED
+    if restarts:
+        simulation = restarted(simulation)
     assert simulation.post(commit(6)).value.errors == ACCEPTED
+
+
+def test_clock_that_was_put_back_by_more_than_a_guard_guards_nothing() -> None:
+    simulation, members = committed_group()
+    for member in members:
+        simulation.post(leave(member))
+    after = restarted(simulation)
+    after.settings.group_max_session_timeout_ms = GUARD_MIN_MS
+    after.clock.now_ms -= 2 * GUARD_MIN_MS
+    assert after.post(commit(5)).value.errors == ACCEPTED
+
+
+def test_reset_is_no_commit_of_a_client_that_is_no_member() -> None:
+    simulation, _ = committed_group()
+    simulation.post(RESET)
+    simulation.advance(2 * GUARD_MIN_MS)
+    assert restarted(simulation).post(RESET._replace(is_plan=True)).value.simple_commit_ms == -1
 
 
 # Many ----------------------------------------------------------------------------------------------------------------
@@ -272,3 +349,6 @@ def test_many_members_and_offsets_change_in_one_entry() -> None:
     simulation.complete_append()
     assert len(reply.value.removed) == len(members)
     assert len(reply.value.before) == 1000
+    after = restarted(simulation)
+    assert after.post(commit(9, partition=999)).value.errors == REFUSED
+    assert guarded_ms(after) == GUARD_MIN_MS
