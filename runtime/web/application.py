@@ -24,6 +24,7 @@ from .page.row import Sources
 from .page.table import PAGES
 from .problems import PROBLEMS, Problem, problem_json
 from .reading import Reading
+from .resets import Resets
 from .snapshots import Snapshots
 
 API: Final = "/api/v1"
@@ -72,18 +73,22 @@ def _answering(
 
 def make_routes(backend: Backend, snapshots: Snapshots) -> list[Route]:
     reading, changing = Reading(backend, snapshots), Changing(backend, snapshots)
+    resets = Resets(backend, changing)
     rows = (
         ("GET", "/groups", reading.groups),
         ("GET", "/groups/{group}", reading.group),
         ("GET", "/groups/{group}/explain", reading.explain),
         ("GET", "/groups/{group}/members", reading.members),
         ("GET", "/groups/{group}/offsets", reading.offsets),
+        ("GET", "/groups/{group}/resets", resets.of_group),
+        ("GET", "/changes/{change}", resets.progress),
         ("GET", "/topics/{topic}/groups", reading.topic_groups),
         ("GET", "/lag", reading.lag),
         ("GET", "/settings", reading.settings),
         ("GET", "/openapi.json", openapi),
         ("POST", "/groups/{group}/evict", changing.evict),
         ("POST", "/groups/{group}/reset", changing.reset),
+        ("POST", "/changes/{change}/undo", resets.undo),
         ("DELETE", "/groups/{group}", changing.delete),
         ("DELETE", "/groups/{group}/offsets", changing.delete_offsets),
     )

@@ -19,6 +19,7 @@ from .guard import USER_KEY
 from .problems import BadBody
 from .reading import path_text
 from .replies import reset_json
+from .reset_targets import parse_target
 from .snapshots import Snapshots
 
 BODY_BYTES_MAX: Final = 1_000_000
@@ -73,15 +74,23 @@ class Changing:
 
     async def change(self, request: Request, body: Body, change: Callable[[], Awaitable[T]]) -> T:
         """Make a change of the group in the path, on the coordinator's loop and on behalf of who asks."""
+        try:
+            return await self.run(request, body, change)
+        finally:
+            await self.reread(path_text(request, "group"))
+
+    async def run(self, request: Request, body: Body, change: Callable[[], Awaitable[T]]) -> T:
+        """The same for a change of any group, which is to be read again afterwards."""
 
         async def make() -> T:
             ASKED_BY.set(asked_by(request, body["reason"]))
             return await change()
 
-        try:
-            return await self._backend.change(make)
-        finally:
-            await self._snapshots.reread(path_text(request, "group"))
+        return await self._backend.change(make)
+
+    async def reread(self, group: str) -> None:
+        """Read a group again that was changed."""
+        await self._snapshots.reread(group)
 
 
 def asked_by(request: Request, reason: str) -> AskedBy:
@@ -165,9 +174,7 @@ def targets(body: Body) -> dict[tuple[str, int] | str, Target | None]:
     for value in values:
         if not isinstance(value, dict) or not {"topic", "to"} <= value.keys() <= {"topic", "partition", "to"}:
             raise BadBody(f'target {value!r:.100}: expected an object as in {{"topic": "jobs", "to": "earliest"}}')
-        to = value["to"]
-        if not (to in (None, "earliest", "latest") or (type(to) is int and 0 <= to < 2**63)):
-            raise BadBody(f"to {to!r:.100}: expected an offset, earliest, latest, or null for no offset")
+        to = parse_target(value["to"])
         named = {name: value[name] for name in ("topic", "partition") if name in value}
         key = _partition(named) if "partition" in named else _partition({**named, "partition": 0})[0]
         if key in found:

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from ...actors.errors import CoordinatorError, ErrorCode
+from ..embed.reset_undo import UndoRefused, UnknownChange
 from .backend import Unavailable
 from .group_list import BadParameter
 
@@ -31,6 +32,7 @@ STATUS: Final[Mapping[ErrorCode, int]] = {
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: 409,
     ErrorCode.REBALANCE_IN_PROGRESS: 409,
     ErrorCode.UNSTABLE_OFFSET_COMMIT: 409,
+    ErrorCode.MESSAGE_TOO_LARGE: 413,
     ErrorCode.NOT_COORDINATOR: 421,
     ErrorCode.GROUP_AUTHORIZATION_FAILED: 403,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: 503,
@@ -92,6 +94,14 @@ def _of_coordinator(request: Request, error: Exception) -> Problem:
     return Problem(STATUS.get(error.code, 500), str(error), error.code.name)
 
 
+def _unknown_change(request: Request, error: Exception) -> Problem:
+    return Problem(404, str(error))
+
+
+def _undo_refused(request: Request, error: Exception) -> Problem:
+    return Problem(409, str(error))
+
+
 def _bad_request(request: Request, error: Exception) -> Problem:
     return Problem(400, str(error))
 
@@ -107,6 +117,8 @@ def _bug(request: Request, error: Exception) -> Problem:
 PROBLEMS: Final[Mapping[Any, Callable[[Request, Exception], Problem]]] = {
     HTTPException: _of_http,
     CoordinatorError: _of_coordinator,
+    UnknownChange: _unknown_change,
+    UndoRefused: _undo_refused,
     BadParameter: _bad_request,
     BadBody: _bad_request,
     Unavailable: _unavailable,

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..embed.results import CommittedOffset, GroupDescription, GroupMember, GroupReset, TopicPartition
+from ..embed.results import (
+    CommittedOffset,
+    GroupDescription,
+    GroupMember,
+    GroupReset,
+    OffsetsByPartition,
+    ResetChange,
+    ResetProgress,
+    TopicPartition,
+)
 from ..node.group_figures import TopicRanges
 from .group_rows import GroupRow
 
@@ -52,16 +61,70 @@ def member_json(member: GroupMember) -> dict[str, Any]:
 def reset_json(reset: GroupReset, is_plan: bool) -> dict[str, Any]:
     """What was changed, or would be. An offset that there is not is null."""
     guarded_until = reset.guarded_until
-    partitions = sorted(key for key in reset.after if not isinstance(key, str))
     return {
+        "change": reset.change_id or None,
         "group": reset.group,
         "is_plan": is_plan,
         "removed": list(reset.removed),
-        "partitions": [
-            {"topic": key[0], "partition": key[1], "before": reset.before.get(key), "after": reset.after[key]}
-            for key in partitions
-        ],
+        "members": [member_json(member) for member in reset.members],
+        "partitions": _partitions_json(reset.before, reset.after, reset.notes),
+        "warnings": list(reset.warnings),
         "guarded_until": None if guarded_until is None else guarded_until.isoformat(),
+    }
+
+
+def _partitions_json(
+    before: OffsetsByPartition, after: OffsetsByPartition, notes: Mapping[TopicPartition, str]
+) -> list[dict[str, Any]]:
+    partitions = sorted(key for key in after if not isinstance(key, str))
+    return [
+        {
+            "topic": key[0],
+            "partition": key[1],
+            "before": before.get(key),
+            "after": after[key],
+            "note": notes.get(key),
+        }
+        for key in partitions
+    ]
+
+
+def change_json(change: ResetChange) -> dict[str, Any]:
+    return {
+        "change": change.change_id,
+        "group": change.group,
+        "made_at": change.made_at.isoformat(),
+        "by": change.by,
+        "reason": change.reason,
+        "undoes": change.undoes or None,
+        "removed": list(change.removed),
+        "partitions": _partitions_json(change.before, change.after, {}),
+    }
+
+
+def progress_json(progress: ResetProgress) -> dict[str, Any]:
+    unfetched = progress.unfetched
+    return {
+        "change": progress.change_id,
+        "group": progress.group,
+        "sentence": progress.sentence,
+        "is_complete": progress.is_complete,
+        "elapsed_s": progress.elapsed_s,
+        "since": progress.since.isoformat(),
+        "expected": progress.expected,
+        "returned": progress.returned,
+        "missing": [
+            {
+                "member_id": member.member_id,
+                "instance_id": member.instance_id,
+                "client_id": member.client_id,
+                "client_host": member.client_host,
+            }
+            for member in progress.missing
+        ],
+        "unfetched": None
+        if unfetched is None
+        else [{"topic": topic, "partition": partition} for topic, partition in unfetched],
     }
 
 

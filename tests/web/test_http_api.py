@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import pytest
 from http_api_helpers import JSON, REASON, TOPICS, Api, make_groups, run
 
 import callboard.web
-from callboard import Coordinator, CoordinatorError, ErrorCode
+from callboard import Coordinator, CoordinatorError, ErrorCode, OffsetsOf, ShiftBy
 from callboard.runtime.web import backend as backend_module
+from callboard.runtime.web.problems import BadBody
+from callboard.runtime.web.reset_targets import parse_target
 from callboard.runtime.web.snapshots import Snapshots
 
 
@@ -158,9 +161,9 @@ def test_reset_removes_members_and_sets_offsets() -> None:
         await coordinator.reset("images", {("jobs", 0): 4, ("jobs", 1): 5})
         targets = [{"topic": "jobs", "to": "earliest"}, {"topic": "jobs", "partition": 1, "to": None}]
         expected = [
-            {"topic": "jobs", "partition": 0, "before": 4, "after": 0},
-            {"topic": "jobs", "partition": 1, "before": 5, "after": None},
-            {"topic": "jobs", "partition": 2, "before": None, "after": 0},
+            {"topic": "jobs", "partition": 0, "before": 4, "after": 0, "note": None},
+            {"topic": "jobs", "partition": 1, "before": 5, "after": None, "note": None},
+            {"topic": "jobs", "partition": 2, "before": None, "after": 0, "note": None},
         ]
         async with coordinator.member("images", resources={"jobs": 3}):
             await api.eventually("groups?state=stable", lambda rows: [row["members"] for row in rows] == [1])
@@ -172,8 +175,75 @@ def test_reset_removes_members_and_sets_offsets() -> None:
             assert (done["is_plan"], done["partitions"], done["removed"]) == (False, expected, [member["member_id"]])
             found = {partition: each.offset for partition, each in (await coordinator.offsets("images")).items()}
             assert found == {("jobs", 0): 0, ("jobs", 2): 0}
+            assert (plan["change"], [each["member_id"] for each in plan["members"]]) == (None, plan["removed"])
 
     run(check)
+
+
+def test_reset_is_watched_and_undone_by_its_id() -> None:
+    async def check(coordinator: Coordinator, api: Api) -> None:
+        await coordinator.reset("images", {("jobs", 0): 4})
+        await coordinator.reset("copy", {("jobs", 0): 7})
+        async with coordinator.member("images", resources={"jobs": 3}) as member:
+            await member.next_assignment()
+            targets = [{"topic": "jobs", "partition": 0, "to": {"group": "copy"}}]
+            done = await api.change("POST", "groups/images/reset", targets=targets)
+            assert done["partitions"][0]["note"] == "not checked: the partition has no records"
+            assert len(done["warnings"]) == 1
+            while not (progress := await api.json(f"changes/{done['change']}"))["is_complete"]:
+                await asyncio.sleep(0.05)
+                await member.next_assignment()
+            assert progress["sentence"].endswith(" s, all positions fetched")
+        [made] = await api.items("groups/images/resets")
+        assert (made["change"], made["by"], made["reason"]) == (done["change"], "User:ANONYMOUS", REASON["reason"])
+        assert made["partitions"] == [{"topic": "jobs", "partition": 0, "before": 4, "after": 7, "note": None}]
+        plan = await api.change("POST", f"changes/{done['change']}/undo", dry_run=True)
+        assert (plan["is_plan"], plan["partitions"][0]["after"]) == (True, 4)
+        undone = await api.change("POST", f"changes/{done['change']}/undo")
+        assert (await coordinator.offsets("images"))["jobs", 0].offset == 4
+        refused = await api.request("POST", f"changes/{done['change']}/undo", REASON)
+        assert (refused.status_code, refused.json()["detail"].split(": ", 1)[1]) == (
+            409,
+            f"it was undone by change {undone['change']} already",
+        )
+        for method, path, body in (("GET", "changes/none", None), ("POST", "changes/none/undo", REASON)):
+            unknown = await api.request(method, path, body)
+            assert unknown.status_code == 404 and "change 'none': there is no record" in unknown.json()["detail"]
+
+    run(check)
+
+
+@pytest.mark.parametrize(
+    ("to", "expected"),
+    [
+        ({"time": "2026-01-31T08:00:00+02:00"}, datetime(2026, 1, 31, 6, tzinfo=UTC)),
+        ({"shift": -100}, ShiftBy(-100)),
+        ({"group": "copy"}, OffsetsOf("copy")),
+        (None, None),
+        ("latest", "latest"),
+        (7, 7),
+    ],
+)
+def test_target_in_a_body(to: Any, expected: Any) -> None:
+    assert parse_target(to) == expected
+
+
+@pytest.mark.parametrize(
+    ("to", "says"),
+    [
+        ({"time": "2026-01-31T08:00:00"}, "expected ISO 8601 with a zone"),
+        ({"time": 7}, "time 7: expected ISO 8601"),
+        ({"shift": True}, "shift True: expected a number of records"),
+        ({"group": ""}, "group '': expected the id"),
+        ({}, "expected an offset, earliest, latest"),
+        ({"time": "2026-01-31T08:00:00Z", "shift": 1}, "expected an offset, earliest, latest"),
+        (True, "to True: expected an offset"),
+    ],
+)
+def test_bad_target_in_a_body(to: Any, says: str) -> None:
+    with pytest.raises(BadBody) as raised:
+        parse_target(to)
+    assert says in str(raised.value)
 
 
 def test_evicted_member_is_out_of_the_group() -> None:

@@ -8,7 +8,8 @@ import re
 from typing import Any
 
 from doc_pages import DOCS, dead_links, sections
-from http_api_helpers import OPERATIONS, Api
+from http_api_helpers import DESCRIPTION, OPERATIONS, Api
+from jsonschema import Draft202012Validator
 
 from callboard.runtime.web.application import API
 
@@ -45,10 +46,18 @@ def test_service_of_the_page_answers() -> None:
             assert [row["group"] for row in await api.items("groups?sort=-lag&limit=10")] == ["test"]
             await api.change("DELETE", "groups/test")
             error = await api.request("GET", "groups/test")
-            shown = json.loads(TEXT.partition("```json\n")[2].partition("```")[0])
-            assert error.json() == shown
+            assert error.json() == json_blocks()[-1]
 
     asyncio.run(check())
+
+
+def test_progress_of_the_page_is_as_described() -> None:
+    schema = {"$ref": "#/components/schemas/ResetProgress", "components": DESCRIPTION["components"]}
+    Draft202012Validator(schema).validate(json_blocks()[0])
+
+
+def json_blocks() -> list[Any]:
+    return [json.loads(block.partition("```")[0]) for block in TEXT.split("```json\n")[1:]]
 
 
 def test_links_lead_somewhere() -> None:

@@ -76,6 +76,10 @@ def test_answers_are_as_described() -> None:
             await api.request("POST", "groups/images/evict", REASON)
         reset = REASON | {"targets": [{"topic": "jobs", "to": "earliest"}], "dry_run": True}
         await api.request("POST", "groups/images/reset", reset)
+        done = await api.request("POST", "groups/images/reset", reset | {"dry_run": False})
+        for path in ("groups/images/resets", f"changes/{done.json()['change']}"):
+            await api.request("GET", path)
+        await api.request("POST", f"changes/{done.json()['change']}/undo", REASON)
         offsets = REASON | {"partitions": [{"topic": "jobs", "partition": 0}]}
         await api.request("DELETE", "groups/images/offsets", offsets)
         await api.request("DELETE", "groups/mails", REASON)
