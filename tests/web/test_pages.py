@@ -17,7 +17,7 @@ from callboard.runtime.web.group_table import GroupTable
 from callboard.runtime.web.page.pieces import piece_of
 from callboard.runtime.web.page.rendering import STATIC, static_file
 from callboard.runtime.web.page.table import PAGES
-from callboard.runtime.web.page.texts import age, ranges, shown, when
+from callboard.runtime.web.page.texts import age, ranges, shorten, shown, when
 from callboard.runtime.web.page.topics import line_of
 from callboard.runtime.web.snapshots import Snapshot
 
@@ -208,6 +208,12 @@ def test_long_tables_have_pages() -> None:
 )
 def test_ranges(numbers: tuple[int, ...], text: str) -> None:
     assert ranges(numbers) == text
+
+
+def test_long_texts_are_shortened() -> None:
+    assert shorten("jobs 0, 8", 9) == "jobs 0, 8"
+    assert shorten("jobs 0, 8, 16, 24", 14) == "jobs 0, 8, …"
+    assert shorten("x" * 20, 10) == "xxxxxxxx …"
 
 
 def test_times() -> None:

@@ -36,10 +36,10 @@ class Group(NamedTuple):
 
 
 class MemberRow(NamedTuple):
-    """``assigned``: by topic, as in "0-3, 7"; None if the format is not known. ``is_missing``: it is waited for."""
+    """``assigned``: as in "jobs 0-3, 7; mails 0"; None if the format is not known. ``is_missing``: it is waited for."""
 
     member: GroupMember
-    assigned: Mapping[str, str] | None
+    assigned: str | None
     partitions: int | None
     is_missing: bool
 
@@ -163,7 +163,7 @@ def _member_row(member: GroupMember, is_missing: bool) -> MemberRow:
     topics: dict[str, list[int]] = {}
     for topic, partition in member.assigned:
         topics.setdefault(topic, []).append(partition)
-    assigned = {topic: ranges(numbers) for topic, numbers in sorted(topics.items())}
+    assigned = "; ".join(f"{topic} {ranges(numbers)}" for topic, numbers in sorted(topics.items()))
     return MemberRow(member, assigned, len(member.assigned), is_missing)
 
 

@@ -72,6 +72,12 @@ def ranges(numbers: Iterable[int]) -> str:
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
 
 
+def shorten(text: str, length: int) -> str:
+    """At most so many characters, cut after a comma if there is one."""
+    cut = text[: length - 2]
+    return text if len(text) <= length else f"{cut[: cut.rfind(',') + 1] or cut} …"
+
+
 FILTERS: Final = {
     "age": age,
     "duration": duration,
@@ -80,6 +86,7 @@ FILTERS: Final = {
     "number": number,
     "path": path,
     "ranges": ranges,
+    "shorten": shorten,
     "tone": tone,
     "when": when,
 }

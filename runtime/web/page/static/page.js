@@ -6,7 +6,9 @@
   if (!main || !window.EventSource) return;
 
   const POLL_MS = 5000;
+  const STREAM_MS = 5000;
   let source = null;
+  let waiting = null;
   let timer = null;
   let paused = false;
 
@@ -26,17 +28,18 @@
   };
 
   const merge = (html) => {
+    clearTimeout(waiting);
     Idiomorph.morph(main, html, options);
     say("Live", false);
   };
 
   const stop = () => {
     if (source) source.close();
+    clearTimeout(waiting);
     clearInterval(timer);
     source = timer = null;
   };
 
-  // The server has too many streams, or something between does not pass them on.
   const poll = async () => {
     try {
       const response = await fetch(location.href, { headers: { Accept: "text/html" } });
@@ -50,18 +53,26 @@
     }
   };
 
+  // The server has too many streams, or something between does not pass them on.
+  const startPolling = () => {
+    stop();
+    timer = setInterval(poll, POLL_MS);
+  };
+
   const start = () => {
     stop();
     if (paused || document.hidden) return;
     source = new EventSource(location.href);
+    waiting = setTimeout(startPolling, STREAM_MS);
     source.addEventListener("page", (event) => merge(event.data));
     source.addEventListener("problem", (event) => {
+      clearTimeout(waiting);
       say("Not updated", true);
       button.title = event.data;
     });
     source.addEventListener("error", () => {
       say("Not updated", true);
-      if (source && source.readyState === EventSource.CLOSED && !timer) timer = setInterval(poll, POLL_MS);
+      if (source && source.readyState === EventSource.CLOSED) startPolling();
     });
   };
 
