@@ -13,8 +13,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..embed.coordinator import Coordinator
+from ..embed.port import port_of
 from ..embed.thread import ThreadCoordinator
-from .backend import Backend, backend_of
+from .backend import Backend
 from .changing import Changing
 from .guard import Guard, is_api
 from .page.changes import Changes
@@ -45,7 +46,7 @@ def app(
     an authenticating proxy, or middleware of the program, names the user for the audit trail; requests without it are
     refused.
     """
-    return make_app(backend_of(coordinator), hosts, trusted_header)
+    return make_app(Backend(port_of(coordinator)), hosts, trusted_header)
 
 
 def make_app(backend: Backend, hosts: Collection[str] | None, trusted_header: str | None) -> ASGIApp:

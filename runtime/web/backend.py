@@ -6,11 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from ..embed.admin import Admin
-from ..embed.coordinator import Coordinator
-from ..embed.node_requests import NodeRequests
-from ..embed.thread import ThreadCoordinator
-from ..node.node import Node
+from ..embed.port import Port
 
 PATIENCE_S: Final = 2.0
 """A coordinator that does not answer for so long counts as unavailable."""
@@ -22,23 +18,13 @@ class Unavailable(Exception):
     """The coordinator does not run, or does not answer. The text says which."""
 
 
-class NodeAdmin(Admin):
-    """The admin methods of a node that no ``Coordinator`` runs, such as that of ``callboard serve``."""
-
-    def __init__(self, node: Callable[[], Node]) -> None:
-        self._node = node
-
-    def _requests(self) -> NodeRequests:
-        return NodeRequests(self._node())
-
-
 class Backend:
     """``admin`` and ``node``: only for functions that ``ask`` runs. ``node`` raises RuntimeError if there is none."""
 
-    def __init__(self, admin: Admin, node: Callable[[], Node], loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
-        self.admin = admin
-        self.node = node
-        self._loop = loop
+    def __init__(self, port: Port) -> None:
+        self.admin = port.admin
+        self.node = port.node
+        self._loop = port.loop
 
     async def ask(self, question: Callable[[], Awaitable[T]]) -> T:
         """The answer of a coroutine that runs on the coordinator's loop. Raises Unavailable, and what it raises."""
@@ -67,24 +53,6 @@ class Backend:
         except TimeoutError:
             what = "; the change may still be made" if is_change else ""
             raise Unavailable(f"the coordinator has not answered for {PATIENCE_S:.0f} s{what}") from None
-
-
-def backend_of(coordinator: Coordinator | ThreadCoordinator) -> Backend:
-    """Of a coordinator that may not have started yet."""
-    asynchronous = coordinator.asynchronous if isinstance(coordinator, ThreadCoordinator) else coordinator
-    return Backend(asynchronous, asynchronous._running_node, asynchronous._own_loop)
-
-
-def backend_of_node(node: Callable[[], Node | None], loop: asyncio.AbstractEventLoop) -> Backend:
-    """Of a node, which is None while it is being opened."""
-
-    def opened() -> Node:
-        found = node()
-        if found is None:
-            raise RuntimeError("the server is being started")
-        return found
-
-    return Backend(NodeAdmin(opened), opened, lambda: loop)
 
 
 async def _call(question: Callable[[], Awaitable[T]]) -> T:

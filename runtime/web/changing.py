@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
+import pykka
 from starlette.requests import Request
-from starlette.responses import JSONResponse
 
 from ..embed.audited_requests import ASKED_BY, AskedBy
 from ..embed.results import Target
 from ..kafka.authentication.principal import ANONYMOUS, USER, Principal
 from ..security.audit import Asked, Who
-from .backend import Backend
+from .backend import Backend, Unavailable
 from .guard import USER_KEY
+from .json_replies import JsonResponse
 from .problems import BadBody
 from .reading import path_text
 from .replies import reset_json
 from .reset_targets import parse_target
 from .snapshots import Snapshots
+
+log = logging.getLogger("callboard.runtime.web")
 
 BODY_BYTES_MAX: Final = 1_000_000
 BODY_TIMEOUT_S: Final = 10.0
@@ -39,7 +43,7 @@ class Changing:
         self._backend = backend
         self._snapshots = snapshots
 
-    async def evict(self, request: Request) -> JSONResponse:
+    async def evict(self, request: Request) -> JsonResponse:
         """Remove members, all if none are named."""
         group, body = path_text(request, "group"), await read_body(request, ("members", "instances"))
         members, instances = texts(body, "members"), texts(body, "instances")
@@ -49,9 +53,9 @@ class Changing:
             body,
             lambda: admin.remove_members(group, member_ids=members, instance_ids=instances, reason=body["reason"]),
         )
-        return JSONResponse({"group": group, "removed": list(removed)})
+        return JsonResponse({"group": group, "removed": list(removed)})
 
-    async def reset(self, request: Request) -> JSONResponse:
+    async def reset(self, request: Request) -> JsonResponse:
         """Remove all members and set offsets, as one change; or say what that would do."""
         group, body = path_text(request, "group"), await read_body(request, ("targets", "dry_run"))
         chosen, is_plan, reason = targets(body), flag(body, "dry_run"), body["reason"]
@@ -59,18 +63,18 @@ class Changing:
         made = await self.change(
             request, body, lambda: admin.evict_and_reset(group, chosen, reason=reason, dry_run=is_plan)
         )
-        return JSONResponse(reset_json(made, is_plan))
+        return JsonResponse(reset_json(made, is_plan))
 
-    async def delete(self, request: Request) -> JSONResponse:
+    async def delete(self, request: Request) -> JsonResponse:
         group, body = path_text(request, "group"), await read_body(request)
         await self.change(request, body, lambda: self._backend.admin.delete(group))
-        return JSONResponse({"group": group})
+        return JsonResponse({"group": group})
 
-    async def delete_offsets(self, request: Request) -> JSONResponse:
+    async def delete_offsets(self, request: Request) -> JsonResponse:
         group, body = path_text(request, "group"), await read_body(request, ("partitions",))
         chosen = partitions(body)
         await self.change(request, body, lambda: self._backend.admin.delete_offsets(group, chosen))
-        return JSONResponse({"group": group})
+        return JsonResponse({"group": group})
 
     async def change(self, request: Request, body: Body, change: Callable[[], Awaitable[T]]) -> T:
         """Make a change of the group in the path, on the coordinator's loop and on behalf of who asks."""
@@ -89,8 +93,11 @@ class Changing:
         return await self._backend.change(make)
 
     async def reread(self, group: str) -> None:
-        """Read a group again that was changed."""
-        await self._snapshots.reread(group)
+        """Read a group again that was changed. If that fails, the answer is still what the change has given."""
+        try:
+            await self._snapshots.reread(group)
+        except (Unavailable, pykka.ActorDeadError) as error:
+            log.info("group %r was not read after a change: %s", group, error)
 
 
 def asked_by(request: Request, reason: str) -> AskedBy:
@@ -142,10 +149,13 @@ def check_reason(reason: object) -> None:
 
 
 def texts(body: Body, name: str) -> list[str]:
-    """A list of texts; empty if it is not there. Raises BadBody."""
-    values = body.get(name, [])
-    if not isinstance(values, list) or len(values) > ITEMS_MAX or not all(isinstance(each, str) for each in values):
-        raise BadBody(f"{name} {values!r:.100}: expected a list of at most {ITEMS_MAX} texts")
+    """A list of texts; empty if it is not there. Raises BadBody, also for an empty list: it would mean all."""
+    if name not in body:
+        return []
+    values: list[str] = body[name]
+    is_list = isinstance(values, list) and 1 <= len(values) <= ITEMS_MAX
+    if not is_list or not all(isinstance(each, str) for each in values):
+        raise BadBody(f"{name} {values!r:.100}: expected a list of 1 to {ITEMS_MAX} texts, or leave it out")
     return values
 
 

@@ -10,12 +10,12 @@ from typing import Any, Final, NamedTuple
 import pykka
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse
 
 from ...actors.errors import CoordinatorError, ErrorCode
 from ..embed.reset_undo import UndoRefused, UnknownChange
 from .backend import Unavailable
 from .group_list import BadParameter
+from .json_replies import JsonResponse
 
 log = logging.getLogger("callboard.runtime.web")
 
@@ -63,7 +63,7 @@ def headers_of(problem: Problem) -> Mapping[str, str]:
     return {**retry, **(problem.headers or {})}
 
 
-def problem_json(problem: Problem) -> JSONResponse:
+def problem_json(problem: Problem) -> JsonResponse:
     body: dict[str, Any] = {
         "type": "about:blank",
         "title": problem.title,
@@ -72,7 +72,7 @@ def problem_json(problem: Problem) -> JSONResponse:
     }
     if problem.error is not None:
         body["error"] = problem.error
-    return JSONResponse(body, problem.status, headers_of(problem), MEDIA_TYPE)
+    return JsonResponse(body, problem.status, headers_of(problem), MEDIA_TYPE)
 
 
 # By exception --------------------------------------------------------------------------------------------------------

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from typing import Any, Final
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 
 from ...actors.errors import CoordinatorError, ErrorCode
-from ..embed.explaining import explain_group
+from ..embed.results import CommittedOffset, GroupDescription, TopicPartition
+from ..node.group_figures import TopicRanges
 from ..node.group_page import read_ranges
 from ..settings.table import SETTINGS, Settings
 from .backend import Backend
 from .group_list import BadParameter, parse_query, select
+from .json_replies import JsonResponse, items_response
+from .paging import format_after, parse_page
 from .replies import description_json, member_json, offsets_json, row_json, topic_row_json, total_lag
 from .snapshots import Snapshots
 
@@ -27,87 +31,104 @@ REBALANCES_MAX: Final = 10
 """Records of an explanation."""
 
 
+class FoundOffsets(NamedTuple):
+    """The committed offsets of a group, and the offsets of the topics that they are of."""
+
+    offsets: Mapping[TopicPartition, CommittedOffset]
+    ranges: TopicRanges
+
+    def rows(self) -> list[dict[str, Any]]:
+        return list(self.iterate())
+
+    def iterate(self) -> Iterator[dict[str, Any]]:
+        return offsets_json(self.offsets, self.ranges)
+
+
 class Reading:
-    """``backend`` answers about one group, ``snapshots`` about all groups."""
+    """``backend`` answers about one group, ``snapshots`` about all groups. Answers are made outside of its loop."""
 
     def __init__(self, backend: Backend, snapshots: Snapshots) -> None:
         self._backend = backend
         self._snapshots = snapshots
 
-    async def groups(self, request: Request) -> JSONResponse:
+    async def groups(self, request: Request) -> Response:
         query = parse_query(request.query_params.multi_items())
         snapshot = await self._snapshots.get()
         page = await asyncio.to_thread(select, snapshot.table, query)
-        items = [row_json(row) for row in page.rows]
-        return JSONResponse({"items": items, "after": page.after, "age_ms": snapshot.age_ms})
+        return await items_response(map(row_json, page.rows), after=page.after, age_ms=snapshot.age_ms)
 
-    async def group(self, request: Request) -> JSONResponse:
+    async def group(self, request: Request) -> Response:
         group = path_text(request, "group")
 
-        async def ask() -> dict[str, Any]:
-            described = await self._backend.admin.describe(group)
-            return description_json(described, await self._offsets(group))
+        async def ask() -> tuple[GroupDescription, FoundOffsets]:
+            return await self._backend.admin.describe(group), await self._offsets(group)
 
-        return JSONResponse(await self._backend.ask(ask))
+        described, found = await self._backend.ask(ask)
+        return JsonResponse(await asyncio.to_thread(lambda: description_json(described, found.rows())))
 
-    async def explain(self, request: Request) -> JSONResponse:
+    async def explain(self, request: Request) -> Response:
         group = path_text(request, "group")
-        explained = await self._backend.ask(
-            lambda: explain_group(self._backend.admin._requests(), group, REBALANCES_MAX)
-        )
-        return JSONResponse(explained.as_json())
+        explained = await self._backend.ask(lambda: self._backend.admin.explain(group, limit=REBALANCES_MAX))
+        return JsonResponse(explained.as_json())
 
-    async def members(self, request: Request) -> JSONResponse:
+    async def members(self, request: Request) -> Response:
         group = path_text(request, "group")
         described = await self._backend.ask(lambda: self._backend.admin.describe(group))
-        return JSONResponse({"items": [member_json(member) for member in described.members]})
+        return await items_response(map(member_json, described.members))
 
-    async def offsets(self, request: Request) -> JSONResponse:
+    async def offsets(self, request: Request) -> Response:
         group = path_text(request, "group")
 
-        async def ask() -> list[dict[str, Any]]:
+        async def ask() -> FoundOffsets:
             await self._backend.admin.describe(group)  # it raises GROUP_ID_NOT_FOUND
             return await self._offsets(group)
 
-        return JSONResponse({"items": await self._backend.ask(ask)})
+        found = await self._backend.ask(ask)
+        return await items_response(found.iterate())
 
-    async def topic_groups(self, request: Request) -> JSONResponse:
+    async def topic_groups(self, request: Request) -> Response:
         topic = path_text(request, "topic")
+        limit, after = parse_page(request.query_params.multi_items())
         snapshot = await self._snapshots.get()
-        table = snapshot.table
-        items = [topic_row_json(table.rows[position], topic) for position in table.positions(topic)]
-        if not items and topic not in snapshot.ranges:
+        positions = snapshot.table.positions(topic)
+        if not positions and topic not in snapshot.ranges:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             raise CoordinatorError(code, f"topic {topic!r}: {code.name}, and no group has offsets of it")
-        return JSONResponse({"items": items, "age_ms": snapshot.age_ms})
+        rows = snapshot.table.rows
+        first = bisect_right(positions, after, key=lambda position: rows[position].group) if after else 0
+        page = [rows[position] for position in positions[first : first + limit]]
+        next_page = format_after(page[-1].group) if first + limit < len(positions) else None
+        items = (topic_row_json(row, topic) for row in page)
+        return await items_response(items, after=next_page, age_ms=snapshot.age_ms)
 
-    async def lag(self, request: Request) -> JSONResponse:
+    async def lag(self, request: Request) -> Response:
         groups = _parse_groups(request.query_params.multi_items())
 
-        async def ask() -> list[dict[str, Any]]:
-            items = []
-            for group in groups:
-                offsets = await self._offsets(group)
-                items.append({"group": group, "lag": total_lag(offsets), "partitions": offsets})
-                await asyncio.sleep(0)
-            return items
+        async def ask() -> list[FoundOffsets]:
+            return [await self._offsets(group) for group in groups]
 
-        return JSONResponse({"items": await self._backend.ask(ask)})
+        found = await self._backend.ask(ask)
+        return await items_response(_lag_json(*each) for each in zip(groups, found, strict=True))
 
-    async def settings(self, request: Request) -> JSONResponse:
+    async def settings(self, request: Request) -> Response:
         async def ask() -> list[dict[str, Any]]:
             node = self._backend.node()
             changed = {**node.configs.all_brokers, **node.configs.broker}
             return settings_json(node.settings, {**node.services.options.given, **dict.fromkeys(changed, "dynamic")})
 
-        return JSONResponse({"items": await self._backend.ask(ask)})
+        return JsonResponse({"items": await self._backend.ask(ask)})
 
-    async def _offsets(self, group: str) -> list[dict[str, Any]]:
+    async def _offsets(self, group: str) -> FoundOffsets:
         """On the coordinator's loop."""
         node = self._backend.node()
         offsets = await self._backend.admin.offsets(group)
         topics = dict.fromkeys(topic for topic, _ in offsets)
-        return offsets_json(offsets, await read_ranges(node.topics.get(topic) for topic in topics))
+        return FoundOffsets(offsets, await read_ranges(node.topics.get(topic) for topic in topics))
+
+
+def _lag_json(group: str, found: FoundOffsets) -> dict[str, Any]:
+    rows = found.rows()
+    return {"group": group, "lag": total_lag(rows), "partitions": rows}
 
 
 def settings_json(settings: Settings, sources: dict[str, str]) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ..embed.results import (
@@ -137,9 +137,9 @@ def _by_topic(partitions: Iterable[TopicPartition] | None) -> list[dict[str, Any
     return [{"topic": topic, "partitions": numbers} for topic, numbers in topics.items()]
 
 
-def offsets_json(offsets: Mapping[TopicPartition, CommittedOffset], ranges: TopicRanges) -> list[dict[str, Any]]:
+def offsets_json(offsets: Mapping[TopicPartition, CommittedOffset], ranges: TopicRanges) -> Iterator[dict[str, Any]]:
     """The committed offsets, sorted. The end and the lag are null for a partition that this server does not have."""
-    return [_offset_json(partition, offsets[partition], ranges) for partition in sorted(offsets)]
+    return (_offset_json(partition, offsets[partition], ranges) for partition in sorted(offsets))
 
 
 def _offset_json(partition: TopicPartition, committed: CommittedOffset, ranges: TopicRanges) -> dict[str, Any]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse
 
 from .backend import Backend
 from .changing import Changing, flag, read_body
+from .json_replies import JsonResponse
 from .reading import path_text
 from .replies import change_json, progress_json, reset_json
 
@@ -18,22 +18,22 @@ class Resets:
         self._backend = backend
         self._changing = changing
 
-    async def of_group(self, request: Request) -> JSONResponse:
+    async def of_group(self, request: Request) -> JsonResponse:
         group = path_text(request, "group")
         changes = await self._backend.ask(lambda: self._backend.admin.resets(group))
-        return JSONResponse({"items": [change_json(change) for change in changes]})
+        return JsonResponse({"items": [change_json(change) for change in changes]})
 
-    async def progress(self, request: Request) -> JSONResponse:
+    async def progress(self, request: Request) -> JsonResponse:
         change_id = path_text(request, "change")
-        return JSONResponse(
+        return JsonResponse(
             progress_json(await self._backend.ask(lambda: self._backend.admin.reset_progress(change_id)))
         )
 
-    async def undo(self, request: Request) -> JSONResponse:
+    async def undo(self, request: Request) -> JsonResponse:
         change_id, body = path_text(request, "change"), await read_body(request, ("dry_run",))
         is_plan, reason = flag(body, "dry_run"), body["reason"]
         made = await self._changing.run(
             request, body, lambda: self._backend.admin.undo_reset(change_id, reason=reason, dry_run=is_plan)
         )
         await self._changing.reread(made.group)
-        return JSONResponse(reset_json(made, is_plan))
+        return JsonResponse(reset_json(made, is_plan))

@@ -14,6 +14,7 @@ from http_api_helpers import JSON, REASON, TOPICS, Api, make_groups, run
 
 import callboard.web
 from callboard import Coordinator, CoordinatorError, ErrorCode, OffsetsOf, ShiftBy
+from callboard.runtime.embed.port import PortAdmin, port_of
 from callboard.runtime.web import backend as backend_module
 from callboard.runtime.web.problems import BadBody
 from callboard.runtime.web.reset_targets import parse_target
@@ -53,7 +54,7 @@ def test_pages_of_the_list_follow_each_other() -> None:
 
 def test_table_is_made_again_only_after_a_change() -> None:
     async def check(coordinator: Coordinator, _: Api) -> None:
-        snapshots = Snapshots(backend_module.backend_of(coordinator))
+        snapshots = Snapshots(backend_module.Backend(port_of(coordinator)))
         await make_groups(coordinator)
         first = await snapshots.get()
         await snapshots.reread("mails")
@@ -434,7 +435,7 @@ def test_loop_that_does_not_answer_is_a_problem(monkeypatch: pytest.MonkeyPatch)
     async def check(coordinator: Coordinator, api: Api) -> None:
         await make_groups(coordinator)
         never: asyncio.Future[Any] = asyncio.Future()
-        monkeypatch.setattr(coordinator, "describe", lambda group: never)
+        monkeypatch.setattr(PortAdmin, "describe", lambda admin, group: never)
         response = await api.request("GET", "groups/images")
         assert response.status_code == 503
         assert "has not answered" in response.json()["detail"]

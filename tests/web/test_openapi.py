@@ -11,15 +11,16 @@ from jsonschema import Draft202012Validator
 from starlette.routing import Route
 
 from callboard import Coordinator
+from callboard.runtime.embed.port import port_of
 from callboard.runtime.web import changing
 from callboard.runtime.web.application import API, make_routes
-from callboard.runtime.web.backend import Backend, backend_of
+from callboard.runtime.web.backend import Backend
 from callboard.runtime.web.group_list import LIMIT_MAX, SORTS, STATES
 from callboard.runtime.web.snapshots import Snapshots
 
 
 def routes() -> list[Route]:
-    backend: Backend = backend_of(Coordinator())
+    backend = Backend(port_of(Coordinator()))
     return make_routes(backend, Snapshots(backend))
 
 

@@ -9,7 +9,6 @@ from starlette.requests import Request
 
 from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.recorder.flight_recorder import RECORDS_KEPT
-from ...embed.explaining import explain_group
 from ...embed.results import CommittedOffset, GroupDescription, GroupExplanation, GroupMember, TopicPartition
 from ...node.group_figures import TopicRanges
 from ...node.group_page import read_ranges
@@ -91,7 +90,7 @@ async def show(sources: Sources, request: Request) -> Context:
 
 async def read_group(backend: Backend, group: str) -> Group:
     """On the coordinator's loop. Raises CoordinatorError for a group that is unknown and has no record."""
-    explained = await explain_group(backend.admin._requests(), group, RECORDS_KEPT)
+    explained = await backend.admin.explain(group, limit=RECORDS_KEPT)
     try:
         described = await backend.admin.describe(group)
     except CoordinatorError as error:

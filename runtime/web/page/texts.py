@@ -25,7 +25,7 @@ def shown(value: Any) -> Any:
 
 def path(name: str) -> str:
     """A name as a part of a path."""
-    return quote(name, safe="")
+    return quote(name, safe="", errors="backslashreplace")
 
 
 def number(value: int | None) -> str:
