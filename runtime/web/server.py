@@ -11,21 +11,24 @@ from typing import Final
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from ..embed.port import port_of_node
 from ..node.connection_limit import WEB_CONNECTIONS_MAX
 from ..node.node import Node
 from ..settings.address import ALL_ADDRESSES
 from ..settings.http_options import WebOptions
 from .application import make_app
-from .backend import backend_of_node
+from .backend import Backend
 
 KEEP_ALIVE_S: Final = 5
-FIRST_REQUEST_S: Final = 10.0
+CLIENT_TIMEOUT_S: Final = 10.0
+"""A client that has neither sent a whole request nor read a part of an answer for so long is disconnected."""
+
 STOP_TIMEOUT_S: Final = 5.0
 LOCAL_NAMES: Final = ("localhost", "127.0.0.1", "::1")
 
 
 class LimitedProtocol(H11Protocol):
-    """A connection, closed at once if there are ``WEB_CONNECTIONS_MAX``, or if its first request does not begin."""
+    """A connection, closed at once if there are ``WEB_CONNECTIONS_MAX``, or if its client is too slow."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -34,11 +37,29 @@ class LimitedProtocol(H11Protocol):
         if len(self.connections) > WEB_CONNECTIONS_MAX:
             transport.abort()
         else:
-            self.loop.call_later(FIRST_REQUEST_S, self._close_if_silent)
+            self._watch(None)
 
-    def _close_if_silent(self) -> None:
-        if self.cycle is None:
+    def _watch(self, before: tuple[object, int] | None) -> None:
+        """Look at the client again and again. ``before``: what was expected of it the last time."""
+        if self.transport.is_closing():
+            return
+        expected = self._expected()
+        if before is not None and expected == before:
             self.transport.abort()
+        else:
+            self.loop.call_later(CLIENT_TIMEOUT_S, self._watch, expected)
+
+    def _expected(self) -> tuple[object, int] | None:
+        """What the client is to do: send a request after the last one, or read so many bytes. None for nothing."""
+        unread_bytes = self.transport.get_write_buffer_size()
+        is_answering = self.cycle is not None and not self.cycle.response_complete
+        return (self.cycle, unread_bytes) if unread_bytes or not is_answering else None
+
+    def shutdown(self) -> None:
+        """See ``H11Protocol``. A stream, or an answer that is not read, would not end by itself."""
+        if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
+            self.transport.abort()
+        super().shutdown()
 
 
 class WebServer:
@@ -54,7 +75,7 @@ class WebServer:
         node: Callable[[], Node | None],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        app = make_app(backend_of_node(node, loop), accepted_hosts(options), options.trusted_header)
+        app = make_app(Backend(port_of_node(node, loop)), accepted_hosts(options), options.trusted_header)
         self._socket = listening_socket
         self._server = uvicorn.Server(
             uvicorn.Config(
