@@ -271,12 +271,12 @@ class TopicCatalogue:
                 self._ends.reserve(first + indexes[0], offsets)
                 yield
         except OSError:
-            ends.cancel_move()
+            ends.cancel_move(first)
             raise
         draft.replace(
             row._replace(partitions=partitions, first_slot=first),
             publish=partial(_finish_move, topic, first, partitions),
-            discard=ends.cancel_move,
+            discard=partial(ends.cancel_move, first),
         )
         return True
 

@@ -149,19 +149,20 @@ class TopicEnds:
         self._ends = ends
         self._first_slot = first_slot
         self._count = count
-        self._moving_to = 0  # next slots of a growing topic; both are written until the move ends
+        self._moving_to: tuple[int, ...] = ()  # next slots of a growing topic; all are written until the moves end
 
     def begin_move(self, first_slot: int) -> None:
         """From now on also store to these slots, to which the caller copies the current offsets."""
-        self._moving_to = first_slot
+        self._moving_to += (first_slot,)
 
     def finish_move(self, first_slot: int, count: int) -> None:
-        """Use the new slots only."""
-        self._first_slot, self._count, self._moving_to = first_slot, count, 0
+        """Use the new slots instead of the old ones."""
+        self.cancel_move(first_slot)
+        self._first_slot, self._count = first_slot, count
 
-    def cancel_move(self) -> None:
-        """Use the old slots only."""
-        self._moving_to = 0
+    def cancel_move(self, first_slot: int) -> None:
+        """Do not store to these slots any more."""
+        self._moving_to = tuple(slot for slot in self._moving_to if slot != first_slot)
 
     def __len__(self) -> int:
         return self._count
@@ -173,8 +174,8 @@ class TopicEnds:
         """Store the end offset of a partition. Raises CoordinatorError (KAFKA_STORAGE_ERROR)."""
         try:
             self._ends.store(self._first_slot + index, offset)
-            if self._moving_to:
-                self._ends.store(self._moving_to + index, offset)
+            for first_slot in self._moving_to:
+                self._ends.store(first_slot + index, offset)
         except OSError as error:
             raise storage_error(error) from error
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from callboard.actors.errors import CoordinatorError
 from callboard.actors.steps import Steps
 from callboard.runtime.disk.file_work import Done, FileJob, InlineFileWork
 from callboard.runtime.topics.catalogue import CreateOutcome, DeleteOutcome, TopicCatalogue
+from callboard.runtime.topics.ends import EndOffsetsFile
 from callboard.runtime.topics.store import NewTopic
 from callboard.runtime.topics.topic import Topic
 
@@ -125,3 +128,38 @@ def test_end_stored_while_a_topic_grows_is_in_the_new_slots(catalogue: TopicCata
     assert len(topic.ends) == 400
     assert [topic.ends[index] for index in (0, 100, 199)] == [offset] * 3
     assert topic.ends[200] == 0
+
+
+@pytest.mark.parametrize("is_full", [False, True], ids=["both succeed", "the second has no room"])
+def test_end_stored_while_a_topic_grows_twice_is_kept(
+    catalogue: TopicCatalogue, work: SteppedFileWork, monkeypatch: pytest.MonkeyPatch, *, is_full: bool
+) -> None:
+    """Both changes share a write."""
+    created: list[CreateOutcome] = []
+    catalogue.create_many([NewTopic("growing", 200)], created.extend)
+    work.run_all()
+    [topic] = created
+    assert isinstance(topic, Topic)
+    moves: list[int] = []
+    reserve = EndOffsetsFile.reserve
+
+    def reserve_or_fail(ends: EndOffsetsFile, slot: int, offsets: Sequence[int]) -> None:
+        if len(offsets) == 1:
+            moves.append(slot)
+        elif is_full and len(moves) == 2:
+            raise OSError(errno.ENOSPC, "no room")
+        reserve(ends, slot, offsets)
+
+    monkeypatch.setattr(EndOffsetsFile, "reserve", reserve_or_fail)
+    outcomes: list[CoordinatorError | None] = []
+    catalogue.grow(topic, 300, outcomes.append)
+    catalogue.grow(topic, 400, outcomes.append)
+    offset = 0
+    while len(outcomes) < 2:
+        offset += 1
+        for index in (0, 100, 199):
+            topic.ends.store(index, offset)
+        assert work.run_step()
+        assert [topic.ends[index] for index in (0, 100, 199)] == [offset] * 3
+    assert work.jobs == 2
+    assert (len(topic.ends), sum(outcome is None for outcome in outcomes)) == ((300, 1) if is_full else (400, 2))
