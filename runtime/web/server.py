@@ -32,8 +32,6 @@ class LimitedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        # asyncio does not set it for this socket. Without it the second part of an answer waits for 40 ms.
-        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if len(self.connections) > WEB_CONNECTIONS_MAX:
             transport.abort()
         else:
