@@ -111,6 +111,11 @@ class Node:
         self.actors = actors
         self.loading = loading
         self.connection_limit = DescriptorLimit(data.connections_max, environment.clock.monotonic_ms)
+        places = ConnectionPlaces(
+            *(services.settings, services.options.listeners, services.options.inter_broker_listener),
+            *(environment.clock.monotonic_ms, services.later),
+        )
+        services.settings_admin.on_change(places.settings_changed)
         self.connections = ConnectionPool(
             services,
             self.connection_limit,
@@ -118,10 +123,7 @@ class Node:
             services.later,
             loop.call_soon,
             turns,
-            ConnectionPlaces(
-                *(services.settings, services.options.listeners, services.options.inter_broker_listener),
-                environment.clock.monotonic_ms,
-            ),
+            places,
         )
         RequestMeter(services.quotas, self.connections, services.slices, environment.work_clocks.slice_ns)
         self.local = LocalRequests(actors, services, actors.system.dispatcher)
@@ -357,15 +359,15 @@ def _make_services(
     interceptor: Interceptor | None,
 ) -> NodeServices:
     admins = _admins(options, data, actors, environment)
+    settings_admin = SettingsAdmin(data.configs, admins.groups)
+    settings_admin.on_change(actors.groups.notify_of_settings)
     return NodeServices(
         cluster=_cluster_view(options, data, environment, listening_sockets),
         buffers=ClientBuffers(lambda: data.configs.settings, OverLimitReports()),
         clock=environment.clock,
         settings=data.configs.settings,
         options=options,
-        admins=ServiceAdmins(
-            SettingsAdmin(data.configs, actors.groups.notify_of_settings, admins.groups), admins.topics, data.security
-        ),
+        admins=ServiceAdmins(settings_admin, admins.topics, data.security),
         groups=actors.groups,
         actors=actors,
         topics=data.topics,

@@ -30,16 +30,18 @@ class GroupConfigAdmin:
 class SettingsAdmin:
     """Checks a change, saves it, logs its author and notifies the users of settings, in this order.
 
-    ``on_changed`` is called after each change of the server's settings. ``groups`` changes those of single groups.
+    ``groups`` changes the settings of single groups.
     """
 
-    def __init__(
-        self, configs: DynamicSettings, on_changed: Callable[[], None], groups: GroupConfigAdmin | None = None
-    ) -> None:
+    def __init__(self, configs: DynamicSettings, groups: GroupConfigAdmin | None = None) -> None:
         """``groups``: None to keep them in the same file."""
         self.configs = configs
         self.groups = groups or GroupConfigAdmin(configs)
-        self._on_changed = on_changed
+        self._users: list[Callable[[], None]] = []
+
+    def on_change(self, use: Callable[[], None]) -> None:
+        """Call ``use`` after each change of the server's settings."""
+        self._users.append(use)
 
     def check(self, make: Change) -> None:
         """Raise InvalidSetting, or what ``make`` raises, if ``change`` would refuse this change now."""
@@ -55,7 +57,8 @@ class SettingsAdmin:
 
     def _finish(self, done: Callable[[Exception | None], None], failure: Exception | None) -> None:
         if failure is None:
-            self._on_changed()
+            for use in self._users:
+                use()
         done(failure)
 
     def set(self, values: Mapping[str, SettingValue | None], done: Callable[[Exception | None], None]) -> None:

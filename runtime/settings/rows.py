@@ -29,6 +29,8 @@ DYNAMIC = frozenset(
         "log_cleaner_dedupe_buffer_size",
         "log_cleaner_delete_retention_ms",
         "log_cleaner_min_cleanable_ratio",
+        "max_connections",
+        "max_connection_creation_rate",
         "max_connections_per_ip",
         "max_connections_per_ip_overrides",
     }

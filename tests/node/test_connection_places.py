@@ -12,11 +12,13 @@ from harness import Client, async_test, frame, running_node
 
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.kafka.connections import connection_places
-from callboard.runtime.kafka.connections.connection_places import TURN_MS_MAX, ConnectionPlaces
+from callboard.runtime.kafka.connections.connection_places import CLOSED_AT_ONCE_MAX, TURN_MS_MAX, ConnectionPlaces
 from callboard.runtime.kafka.connections.holds import Hold
+from callboard.runtime.settings.dynamic import LiveSettings
 from callboard.runtime.settings.listeners import Listener, parse_listeners, with_settings
 from callboard.runtime.settings.table import Settings
 
+BROKER, SET = 4, 0
 BURST_S = 11
 LIMIT = "max_connections"
 RATE = "max_connection_creation_rate"
@@ -27,6 +29,8 @@ class Connection:
         self.listener = listener
         self.is_waiting = False
         self.muted_ms = 0
+        self.idle_checks = 0
+        self.is_open = True
 
     def hold(self, _hold: Hold, *, is_held: bool) -> None:
         self.is_waiting = is_held
@@ -34,11 +38,34 @@ class Connection:
     def mute(self, delay_ms: int) -> None:
         self.muted_ms = delay_ms
 
+    def close_idle(self) -> None:
+        self.is_open = False
+
+
+class Changeable:
+    """Places whose settings change. ``steps``: what is to be done in later steps of the event loop."""
+
+    def __init__(self, listeners: Mapping[str, Mapping[str, str]], inter_broker: str = "A", **settings: Any) -> None:
+        """``listeners``: their own settings, by name."""
+        own = [Listener(name, settings=values) for name, values in listeners.items()]
+        self.steps: list[Any] = []
+        self._settings = LiveSettings(**settings)
+        self.places = ConnectionPlaces(self._settings, own, inter_broker, lambda: 0, self._later)
+
+    def _later(self, _delay_ms: int, step: Any) -> Any:
+        self.steps.append(step)
+
+    def change(self, **settings: Any) -> None:
+        self._settings.update_from(Settings(**settings))
+        self.places.settings_changed()
+        self.run_step()
+
+    def run_step(self) -> None:
+        self.steps.pop()()
+
 
 def made(listeners: Mapping[str, Mapping[str, str]], inter_broker: str = "A", **settings: Any) -> ConnectionPlaces:
-    """``listeners``: their own settings, by name."""
-    own = [Listener(name, settings=values) for name, values in listeners.items()]
-    return ConnectionPlaces(Settings(**settings), own, inter_broker, lambda: 0)
+    return Changeable(listeners, inter_broker, **settings).places
 
 
 def added(places: ConnectionPlaces, listener: str = "A") -> Connection | None:
@@ -70,6 +97,7 @@ def test_limits_of_all_listeners_do_not_hold_for_that_of_nodes() -> None:
     places = made({"A": {}, "B": {}}, inter_broker="B", max_connections=1, max_connection_creation_rate=1)
     connections = [added(places, name) for name in "AABB"]
     assert waiting(*connections) == [False, True, False, False]
+    assert are_open(*connections) == [False, True, True, True], "for a node, one of a client is closed"
     for _ in range(2 * BURST_S):
         assert (connection := added(places, "B")) is not None and not connection.muted_ms
 
@@ -83,6 +111,58 @@ def test_connections_that_begin_too_fast_wait_for_their_turns(is_own: bool) -> N
     late = [added(places) for _ in turns_ms]
     assert [connection and connection.muted_ms for connection in late] == list(turns_ms)
     assert [added(places), added(places)] == [None, None]
+
+
+def are_open(*connections: Connection | None) -> list[bool]:
+    return [connection is not None and connection.is_open for connection in connections]
+
+
+def test_raised_limit_serves_those_that_wait() -> None:
+    changeable = Changeable({"A": {}, "B": {LIMIT: "1"}}, max_connections=1)
+    connections = [added(changeable.places, name) for name in "BBBAA"]
+    assert waiting(*connections) == [False, True, True, False, False]
+    assert waiting(*(added(changeable.places, "B") for _ in range(2))) == [True, True]
+    changeable.change(max_connections=9)
+    assert waiting(*connections) == [False, True, True, False, False], "the limit of their own listener"
+    lone = Changeable({"A": {}}, max_connections=1)
+    connections = [added(lone.places) for _ in range(4)]
+    lone.change(max_connections=3)
+    assert waiting(*connections) == [False, False, False, True]
+
+
+def test_lowered_limit_closes_those_that_are_idle_for_longest() -> None:
+    changeable = Changeable({"A": {}, "B": {}}, inter_broker="B")
+    connections = [added(changeable.places, name) for name in "AAAAB"]
+    for connection, idle_checks in zip(connections, (1, 2, 0, 1, 5), strict=True):
+        assert connection is not None
+        connection.idle_checks = idle_checks
+    changeable.change(max_connections=3)
+    assert are_open(*connections) == [False, False, True, True, True]
+    changeable.change(max_connections=3)
+    assert are_open(*connections) == [False, False, True, True, True], "those that close are not counted"
+    assert not changeable.steps
+    changeable.change(max_connections=0)
+    assert are_open(*connections) == [False, False, False, False, True], "those of nodes stay"
+
+
+def test_many_connections_above_a_lowered_limit_are_closed_in_steps() -> None:
+    changeable = Changeable({"A": {}})
+    count = 2 * CLOSED_AT_ONCE_MAX + 5
+    connections = [added(changeable.places) for _ in range(count)]
+    changeable.change(max_connections=2)
+    assert sum(are_open(*connections)) == count - CLOSED_AT_ONCE_MAX
+    changeable.run_step()
+    changeable.run_step()
+    assert sum(are_open(*connections)) == 2
+    assert not changeable.steps
+
+
+def test_changed_rate_holds_for_the_next_connections() -> None:
+    changeable = Changeable({"A": {}})
+    assert {connection and connection.muted_ms for connection in (added(changeable.places) for _ in range(99))} == {0}
+    changeable.change(max_connection_creation_rate=1)
+    connections = [added(changeable.places) for _ in range(BURST_S + 1)]
+    assert [connection and connection.muted_ms for connection in connections] == [0] * BURST_S + [1000]
 
 
 @pytest.mark.parametrize(("name", "value"), [(LIMIT, "few"), (RATE, "0")])
@@ -118,6 +198,29 @@ async def test_connection_is_closed_if_too_many_wait(tmp_path: Path, monkeypatch
             assert await (await harness.connect()).responses_until_disconnect() == []
         await first.close()
         assert (await second.ask("api_versions", 0))["error_code"] == "NONE"
+
+
+@async_test
+async def test_changed_limit_serves_and_closes_connections_of_a_running_server(tmp_path: Path) -> None:
+    async with running_node(tmp_path, max_connections=2) as harness:
+        first, admin, third = [await harness.connect() for _ in range(3)]
+        for client in (first, admin):
+            await client.ask("api_versions", 0)
+        third.write(frame("api_versions", 0))
+        await until_waiting(harness.node, 1)
+        await set_limit(admin, 3)
+        assert (await third.receive("api_versions", 0))["error_code"] == "NONE"
+        await set_limit(admin, 2)  # the change is answered, though it closes connections
+        assert await first.responses_until_disconnect() == [], "the oldest of those that are equally idle"
+        for client in (admin, third):
+            assert (await client.ask("api_versions", 0))["error_code"] == "NONE"
+
+
+async def set_limit(client: Client, limit: int) -> None:
+    config = {"name": "max.connections", "config_operation": SET, "value": str(limit)}
+    resource = {"resource_type": BROKER, "resource_name": "1", "configs": [config]}
+    answer: Any = await client.ask("incremental_alter_configs", resources=[resource], validate_only=False)
+    assert answer["responses"][0]["error_code"] == "NONE"
 
 
 async def until_waiting(node: Any, count: int) -> None:

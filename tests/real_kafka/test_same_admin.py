@@ -26,7 +26,6 @@ OTHER_TOPIC_SETTINGS = {"retention.bytes", "min.insync.replicas"}
 OTHER_BROKER_SETTINGS = {
     *("message.max.bytes", "log.flush.interval.ms", "log.roll.ms", "advertised.listeners"),
     *("queued.max.request.bytes", "socket.receive.buffer.bytes"),
-    *("max.connections", "max.connection.creation.rate"),  # Kafka can change them
 }
 
 

@@ -22,7 +22,8 @@ class Changes:
         self.configs = DynamicSettings(Settings())
         self.configs.load(folder)
         self.notifications = 0
-        self.admin = SettingsAdmin(self.configs, self._count)
+        self.admin = SettingsAdmin(self.configs)
+        self.admin.on_change(self._count)
 
     def _count(self) -> None:
         self.notifications += 1

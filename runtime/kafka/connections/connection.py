@@ -60,7 +60,7 @@ class Connection(asyncio.Protocol):
         self._raw_client_id = b""
         self._holds = Holds(self._update_reading)
         self.meter = pool.meter
-        self._idle_checks = 0  # since bytes arrived or were sent, or a request was unanswered
+        self.idle_checks = 0  # since bytes arrived or were sent, or a request was unanswered
 
     @property
     def is_local(self) -> bool:
@@ -160,7 +160,7 @@ class Connection(asyncio.Protocol):
 
     def _wait_for_turn(self, data: bytes) -> None:
         """Handle received bytes in a turn. The socket is not read meanwhile if it has been read twice already."""
-        self._idle_checks = 0
+        self.idle_checks = 0
         if not self.phase.takes_requests:
             self.splitter.drop()
         elif len(self.splitter.rest) > len(data):
@@ -176,7 +176,7 @@ class Connection(asyncio.Protocol):
         meanwhile. JoinGroup and SyncGroup wait for a turn too (``Pool.schedule_turn``): if the requests of thousands of
         members were handled in one iteration of the loop, all other clients would wait for them.
         """
-        self._idle_checks = 0
+        self.idle_checks = 0
         phase, splitter = self.phase, self.splitter
         if not phase.takes_requests and not splitter.rest:
             if phase is Phase.AUTHENTICATING and self.authenticator is not None:
@@ -238,7 +238,7 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.output.is_paused = False
-        self._idle_checks = 0
+        self.idle_checks = 0
         self._write_waiting()
 
     # Requests --------------------------------------------------------------------------------------------------------
@@ -409,10 +409,10 @@ class Connection(asyncio.Protocol):
     def count_idle_checks(self) -> int:
         """Check for activity; return how many checks in a row, with this one, found none (see ``idle.py``)."""
         if self.requests.calls and not self.output.is_blocked:
-            self._idle_checks = 0  # its response will count as activity
+            self.idle_checks = 0  # its response will count as activity
             return 0
-        self._idle_checks += 1
-        return self._idle_checks - 1
+        self.idle_checks += 1
+        return self.idle_checks - 1
 
     # Closing ---------------------------------------------------------------------------------------------------------
 

@@ -1,13 +1,16 @@
 """ConnectionPlaces: how many connections are served at a time, and how many begin in a second.
 
 Further ones wait: they are not read until they have a place, and it is their turn. Source: KIP-402, KIP-612 and
-``ConnectionQuotas`` of Kafka 4.3.1, which accepts them later instead.
+``ConnectionQuotas`` of Kafka 4.3.1, which accepts them later instead. The limits may change while the server runs.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+import logging
+from collections import defaultdict
 from collections.abc import Callable, Sequence
+from heapq import nlargest
+from operator import attrgetter
 from typing import Final, Protocol
 
 from ...security.quota_windows import TokenBucket
@@ -15,6 +18,9 @@ from ...settings.listeners import Listener
 from ...settings.rows import INT_MAX
 from ...settings.table import Settings
 from .holds import Hold
+from .idle import Schedule
+
+log = logging.getLogger("callboard.kafka")
 
 WAITING_CONNECTIONS_MAX: Final = 1000
 """Connections that wait for a place. Further ones are closed at once: they need descriptors, too."""
@@ -23,10 +29,18 @@ TURN_MS_MAX: Final = 10_000
 """A connection whose turn is later is closed at once."""
 
 
+CLOSED_AT_ONCE_MAX: Final = 100
+"""Connections above ``max_connections`` that are closed in one step of the event loop."""
+
+
 class NewConnection(Protocol):
-    """A connection that may have to wait."""
+    """A connection that may have to wait. ``idle_checks``: see ``idle.py``."""
 
     listener: str
+    idle_checks: int
+
+    @property
+    def is_open(self) -> bool: ...
 
     def hold(self, hold: Hold, *, is_held: bool) -> None:
         """Do not read its socket, or read it again."""
@@ -34,30 +48,32 @@ class NewConnection(Protocol):
     def mute(self, delay_ms: int) -> None:
         """Do not read its socket for a time."""
 
+    def close_idle(self) -> None: ...
+
 
 class CreationRate:
     """Connections that may begin in a second. Those of eleven seconds may begin at once."""
 
-    def __init__(self, per_s: int) -> None:
-        self._per_s = per_s
+    def __init__(self) -> None:
         self._bucket = TokenBucket()
 
-    def turn_ms(self, now_ms: int) -> int:
+    def turn_ms(self, per_s: int, now_ms: int) -> int:
         """When it is the turn of one more connection. It is counted if this is early enough."""
-        if self._per_s == INT_MAX:
+        if per_s == INT_MAX:
             return 0
-        self._bucket.take(1, self._per_s, now_ms)
-        turn_ms = self._bucket.throttle_ms(self._per_s, now_ms)
+        self._bucket.take(1, per_s, now_ms)
+        turn_ms = self._bucket.throttle_ms(per_s, now_ms)
         if turn_ms > TURN_MS_MAX:
-            self._bucket.take(-1, self._per_s, now_ms)
+            self._bucket.take(-1, per_s, now_ms)
         return turn_ms
 
 
 class ConnectionPlaces:
     """The places of all listeners together, and of each.
 
-    ``inter_broker_listener``: the limits of all listeners together do not hold for it if there are others, so that
-    clients do not keep nodes from connecting to each other.
+    ``settings``: those in effect, which may change. ``inter_broker_listener``: the limits of all listeners together do
+    not hold for it if there are others. So clients do not keep nodes from connecting to each other: for a connection
+    between nodes, one of a client is closed. ``later`` calls back after a number of milliseconds.
     """
 
     def __init__(
@@ -66,14 +82,16 @@ class ConnectionPlaces:
         listeners: Sequence[Listener],
         inter_broker_listener: str,
         monotonic_ms: Callable[[], int],
+        later: Schedule,
     ) -> None:
-        self._max = settings.max_connections
+        self._settings = settings
         self._max_of = {listener.name: listener.max_connections for listener in listeners}
-        self._rate = CreationRate(settings.max_connection_creation_rate)
-        self._rate_of = {listener.name: CreationRate(listener.max_connection_creation_rate) for listener in listeners}
+        self._rate = CreationRate()
+        self._rates_of = {each.name: (CreationRate(), each.max_connection_creation_rate) for each in listeners}
         self._exempt = inter_broker_listener if len(listeners) > 1 else ""
         self._monotonic_ms = monotonic_ms
-        self._served = Counter[str]()
+        self._later = later
+        self._served: defaultdict[str, dict[NewConnection, None]] = defaultdict(dict)  # by listener, the oldest first
         self._waiting: dict[NewConnection, None] = {}
 
     def add(self, connection: NewConnection) -> bool:
@@ -87,7 +105,8 @@ class ConnectionPlaces:
         if turn_ms:
             connection.mute(turn_ms)
         if has_place:
-            self._served[connection.listener] += 1
+            self._served[connection.listener][connection] = None
+            self._close_excess()
         else:
             self._waiting[connection] = None
             connection.hold(Hold.WITHOUT_PLACE, is_held=True)
@@ -98,19 +117,50 @@ class ConnectionPlaces:
         if connection in self._waiting:
             del self._waiting[connection]
             return
-        self._served[connection.listener] -= 1
+        del self._served[connection.listener][connection]
         admitted = next((each for each in self._waiting if self._has_place(each.listener)), None)
         if admitted is not None:
-            del self._waiting[admitted]
-            self._served[admitted.listener] += 1
-            admitted.hold(Hold.WITHOUT_PLACE, is_held=False)
+            self._admit(admitted)
+
+    def settings_changed(self) -> None:
+        """Serve those that have a place now, or close those that have none any more."""
+        for connection in tuple(self._waiting):
+            if self._has_place(connection.listener):
+                self._admit(connection)
+        self._later(0, self._close_excess)  # the client that has made the change gets its answer
+
+    def _admit(self, connection: NewConnection) -> None:
+        del self._waiting[connection]
+        self._served[connection.listener][connection] = None
+        connection.hold(Hold.WITHOUT_PLACE, is_held=False)
+
+    def _close_excess(self) -> None:
+        """Close connections of clients above ``max_connections``, the most idle ones, as Kafka does."""
+        limit = self._settings.max_connections
+        if self._served_count <= limit:
+            return
+        open_ones = [each for served in self._served.values() for each in served if each.is_open]
+        excess = len(open_ones) - limit
+        of_clients = [each for each in open_ones if each.listener != self._exempt]
+        closed = nlargest(min(excess, CLOSED_AT_ONCE_MAX), of_clients, key=attrgetter("idle_checks"))
+        for connection in closed:
+            connection.close_idle()
+        if closed:
+            log.info("connections closed: %d, above max_connections=%d", len(closed), limit)
+        if len(closed) == CLOSED_AT_ONCE_MAX:
+            self._later(0, self._close_excess)
 
     def _has_place(self, listener: str) -> bool:
-        is_within_all = listener == self._exempt or self._served.total() < self._max
-        return is_within_all and self._served[listener] < self._max_of.get(listener, INT_MAX)
+        is_within_all = listener == self._exempt or self._served_count < self._settings.max_connections
+        return is_within_all and len(self._served[listener]) < self._max_of.get(listener, INT_MAX)
+
+    @property
+    def _served_count(self) -> int:
+        return sum(map(len, self._served.values()))
 
     def _turn_ms(self, listener: str) -> int:
+        limits = [self._rates_of[listener]] if listener in self._rates_of else []
+        if listener != self._exempt:
+            limits.append((self._rate, self._settings.max_connection_creation_rate))
         now_ms = self._monotonic_ms()
-        rates = [self._rate_of[listener]] if listener in self._rate_of else []
-        rates += [self._rate] if listener != self._exempt else []
-        return max((rate.turn_ms(now_ms) for rate in rates), default=0)
+        return max((rate.turn_ms(per_s, now_ms) for rate, per_s in limits), default=0)
