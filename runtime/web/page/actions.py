@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Final, NamedTuple
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, NamedTuple
 
 from ...embed.admin import Admin
+from ...embed.reset_undo import UnknownChange
 from ...embed.results import GroupMember, Target
 from ..changing import targets
 from ..group_list import parse_number
 from ..problems import BadBody
-from .changes import Changes, OffsetRow, Plan, members_of, offset_rows
+from .changes import OffsetRow, Plan, plan_of
 from .fields import Fields, one, partitions_of, ticked
 
-TO_OFFSET: Final = "offset"
-TO_NONE: Final = "none"
+OFFSET_MAX: Final = 2**63 - 1
 
 
 class Asked(NamedTuple):
-    """An action on a group. ``changes``: to undo one."""
+    """An action on a group."""
 
     admin: Admin
-    changes: Changes
     group: str
     fields: Fields
     reason: str = ""
@@ -85,39 +84,57 @@ async def _make_reset(asked: Asked) -> Plan:
 
 
 async def _reset(asked: Asked, *, dry_run: bool) -> Plan:
-    members = (await asked.admin.describe(asked.group)).members
-    chosen = await _targets(asked, members)
-    made = await asked.admin.evict_and_reset(asked.group, chosen, reason=asked.reason, dry_run=dry_run)
-    removed = members_of(made.removed, {member.member_id: member for member in members})
-    return Plan(members, removed, offset_rows(made), guarded_until=made.guarded_until)
-
-
-async def _targets(asked: Asked, members: tuple[GroupMember, ...]) -> dict[tuple[str, int] | str, Target | None]:
-    """Raises BadBody."""
     if undone := one(asked.fields, "undo"):
-        change = asked.changes.get(undone)
-        if change is None or change.group != asked.group:
-            raise BadBody(f"undo={undone[:100]!r}: this change is not kept any more; the audit trail has its offsets")
-        return {(row.topic, row.partition): row.before for row in change.plan.rows}
+        if undone not in {change.change_id for change in await asked.admin.resets(asked.group)}:
+            raise UnknownChange(undone)
+        return plan_of(await asked.admin.undo_reset(undone, reason=asked.reason, dry_run=dry_run))
+    chosen = await _targets(asked)
+    return plan_of(await asked.admin.evict_and_reset(asked.group, chosen, reason=asked.reason, dry_run=dry_run))
+
+
+async def _targets(asked: Asked) -> dict[tuple[str, int] | str, Target | None]:
+    """Raises BadBody."""
     to = _target(asked.fields)
     partitions = [{"topic": topic, "partition": number, "to": to} for topic, number in partitions_of(asked.fields)]
     topic = one(asked.fields, "topic")
-    topics = [topic] if topic else await _topics(asked, members)
+    topics = [topic] if topic else await _topics(asked)
     return targets({"targets": partitions or [{"topic": name, "to": to} for name in topics]})
 
 
-def _target(fields: Fields) -> int | str | None:
-    """Raises BadBody, and BadParameter for a bad number."""
+def _target(fields: Fields) -> Any:
+    """The target as the API expects it. Raises BadBody, and BadParameter for a bad number."""
     to = one(fields, "to")
-    if to == TO_OFFSET:
-        return parse_number("offset", one(fields, "offset"), 0, 2**63 - 1)
-    if to not in ("earliest", "latest", TO_NONE):
-        raise BadBody(f"to={to[:100]!r}: expected earliest, latest, {TO_OFFSET} or {TO_NONE}")
-    return None if to == TO_NONE else to
+    if to not in TARGETS:
+        raise BadBody(f"to={to[:100]!r}: expected one of {', '.join(TARGETS)}")
+    return TARGETS[to](one(fields, to))
 
 
-async def _topics(asked: Asked, members: tuple[GroupMember, ...]) -> list[str]:
+def _shift(text: str) -> int:
+    is_back = text.startswith("-")
+    records = parse_number("shift", text.removeprefix("-"), 0, OFFSET_MAX)
+    return -records if is_back else records
+
+
+def _time(text: str) -> str:
+    """A browser's field for a time has no zone: it is in UTC, as all times of the page."""
+    return text if text.endswith("Z") or "+" in text else f"{text}Z"
+
+
+TARGETS: Final[Mapping[str, Callable[[str], Any]]] = {
+    "earliest": lambda _: "earliest",
+    "latest": lambda _: "latest",
+    "offset": lambda text: parse_number("offset", text, 0, OFFSET_MAX),
+    "time": lambda text: {"time": _time(text)},
+    "shift": lambda text: {"shift": _shift(text)},
+    "group": lambda text: {"group": text},
+    "none": lambda _: None,
+}
+"""By the field ``to``: makes a target of the text in the field of the same name."""
+
+
+async def _topics(asked: Asked) -> list[str]:
     """The topics of the group. Raises BadBody if there are none."""
+    members = (await asked.admin.describe(asked.group)).members
     assigned = {topic for member in members for topic, _ in member.assigned or ()}
     found = sorted({topic for topic, _ in await asked.admin.offsets(asked.group)} | assigned)
     if not found:

@@ -6,9 +6,10 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Mapping
 from datetime import datetime
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from ...embed.results import GroupMember, GroupReset
+from ...embed.results import GroupMember, GroupReset, OffsetsByPartition, ResetChange, TopicPartition
 
 CHANGES_KEPT: Final = 100
 
@@ -25,7 +26,8 @@ class OffsetRow(NamedTuple):
 class Plan(NamedTuple):
     """What an action does, or would do. ``members``: those of the group before. ``removed``: some of them.
 
-    ``obstacle``: why it cannot be done; "" if it can.
+    ``obstacle``: why it cannot be done; "" if it can. ``notes``: why an offset is not the one that was asked for, and
+    ``warnings``: what a reset does not do. ``change_id``: of a reset that was made.
     """
 
     members: tuple[GroupMember, ...]
@@ -33,6 +35,9 @@ class Plan(NamedTuple):
     rows: tuple[OffsetRow, ...] = ()
     obstacle: str = ""
     guarded_until: datetime | None = None
+    notes: Mapping[TopicPartition, str] = MappingProxyType({})
+    warnings: tuple[str, ...] = ()
+    change_id: str = ""
 
 
 class Change(NamedTuple):
@@ -47,14 +52,14 @@ class Change(NamedTuple):
 
 
 class Changes:
-    """The last 100, by id. They are lost when the process ends; the audit trail has them."""
+    """The last 100, by id. They are lost when the process ends. The audit trail has all, and the coordinator resets."""
 
     def __init__(self) -> None:
         self._by_id: OrderedDict[str, Change] = OrderedDict()
 
     def add(self, change: Change) -> str:
-        """The id."""
-        id_ = secrets.token_hex(8)
+        """The id, which is that of the reset if it is one."""
+        id_ = change.plan.change_id or secrets.token_hex(8)
         self._by_id[id_] = change
         if len(self._by_id) > CHANGES_KEPT:
             self._by_id.popitem(last=False)
@@ -64,11 +69,26 @@ class Changes:
         return self._by_id.get(id_)
 
 
-def offset_rows(reset: GroupReset) -> tuple[OffsetRow, ...]:
-    keys = sorted(key for key in reset.after if not isinstance(key, str))
-    return tuple(OffsetRow(*key, reset.before.get(key), reset.after[key]) for key in keys)
+def plan_of(reset: GroupReset) -> Plan:
+    removed = set(reset.removed)
+    return Plan(
+        reset.members,
+        tuple(member for member in reset.members if member.member_id in removed),
+        offset_rows(reset.before, reset.after),
+        guarded_until=reset.guarded_until,
+        notes=reset.notes,
+        warnings=reset.warnings,
+        change_id=reset.change_id,
+    )
 
 
-def members_of(ids: tuple[str, ...], members: Mapping[str, GroupMember]) -> tuple[GroupMember, ...]:
-    """Those that are known."""
-    return tuple(members[id_] for id_ in ids if id_ in members)
+def offset_rows(before: OffsetsByPartition, after: OffsetsByPartition) -> tuple[OffsetRow, ...]:
+    keys = sorted(key for key in after if not isinstance(key, str))
+    return tuple(OffsetRow(*key, before.get(key), after[key]) for key in keys)
+
+
+def change_of(reset: ResetChange) -> Change:
+    """A reset that another one has made, or that was made before the process was started."""
+    plan = Plan((), rows=offset_rows(reset.before, reset.after), change_id=reset.change_id)
+    made_ms = round(reset.made_at.timestamp() * 1000)
+    return Change(reset.group, "Reset offsets", reset.reason, reset.by, made_ms, plan)

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from ....actors.errors import CoordinatorError
 from ....actors.text import printable
-from ...embed.results import GroupMember
+from ...embed.reset_undo import UndoRefused, UnknownChange
+from ...embed.results import GroupMember, ResetChange, ResetProgress
 from ..changing import check_reason, read_bytes
 from ..group_list import BadParameter
 from ..guard import USER_KEY
 from ..problems import BadBody, problem_of
 from ..reading import path_text
 from .actions import ACTIONS, Action, Asked
-from .changes import Change, Plan
+from .changes import Change, Plan, change_of
 from .fields import Fields, make_fields, one, parse_form
 from .rendering import Renderer
 from .row import Context, Sources
 from .tokens import FIELD, Tokens
 
-REFUSED: Final = (CoordinatorError, BadBody, BadParameter)
+REFUSED: Final = (CoordinatorError, BadBody, BadParameter, UndoRefused, UnknownChange)
 """What is shown on the form, beside what was chosen."""
 
 CONFIRMING: Final = frozenset({FIELD, "reason", "name"})
@@ -62,7 +62,7 @@ class Form:
         """Make the change. Returns its id. Raises BadBody, BadParameter, CoordinatorError and Unavailable."""
         group, reason = path_text(request, "group"), one(fields, "reason")
         check_reason(reason)
-        asked = Asked(self._sources.backend.admin, self._sources.changes, group, fields, reason)
+        asked = Asked(self._sources.backend.admin, group, fields, reason)
 
         async def make() -> Plan:
             members = (await asked.admin.describe(group)).members
@@ -76,7 +76,7 @@ class Form:
 
     async def _show(self, request: Request, fields: Fields, problem: str = "", status: int = 200) -> Response:
         group = path_text(request, "group")
-        asked = Asked(self._sources.backend.admin, self._sources.changes, group, fields)
+        asked = Asked(self._sources.backend.admin, group, fields)
         topics = await self._sources.backend.ask(lambda: _topics_of(asked))
         try:
             plan = await self._sources.backend.ask(lambda: self.action.plan(asked))
@@ -114,25 +114,43 @@ async def show_change(sources: Sources, request: Request) -> Context:
     """What was changed, and whether the members that were removed are back."""
     id_ = path_text(request, "change")
     change = sources.changes.get(id_)
-    if change is None:
-        raise HTTPException(410, "this change is not kept any more; the audit trail has it")
-    members = await sources.backend.ask(lambda: _members_now(sources, change.group))
-    back = {_lasting(member) for member in members}
-    rows = [(member, _lasting(member) in back) for member in change.plan.removed]
+    progress: ResetProgress | None = None
+    if change is None or change.plan.change_id:
+        progress, reset = await sources.backend.ask(lambda: _reset_now(sources, id_))
+        change = change or change_of(reset)
+    missing = await _missing(sources, change) if progress is None else progress.missing
+    gone = {member.member_id for member in missing}
+    rows = [(member, member.member_id not in gone) for member in change.plan.removed]
     return {
         "id": id_,
         "change": change,
-        "removed": rows,
+        "progress": progress,
+        "removed": rows or [(member, False) for member in missing],
         "back": sum(is_back for _, is_back in rows),
         "now_ms": sources.now_ms(),
     }
 
 
-async def _members_now(sources: Sources, group: str) -> tuple[GroupMember, ...]:
-    try:
-        return (await sources.backend.admin.describe(group)).members
-    except CoordinatorError:  # it was deleted
-        return ()
+async def _reset_now(sources: Sources, change_id: str) -> tuple[ResetProgress, ResetChange]:
+    """On the coordinator's loop. Raises UnknownChange."""
+    progress = await sources.backend.admin.reset_progress(change_id)
+    found = [each for each in await sources.backend.admin.resets(progress.group) if each.change_id == change_id]
+    if not found:
+        raise UnknownChange(change_id)
+    return progress, found[0]
+
+
+async def _missing(sources: Sources, change: Change) -> list[GroupMember]:
+    """The members that were removed and are not back."""
+
+    async def ask() -> tuple[GroupMember, ...]:
+        try:
+            return (await sources.backend.admin.describe(change.group)).members
+        except CoordinatorError:  # it was deleted
+            return ()
+
+    back = {_lasting(member) for member in await sources.backend.ask(ask)}
+    return [member for member in change.plan.removed if _lasting(member) not in back]
 
 
 def _lasting(member: GroupMember) -> tuple[str, str]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
@@ -22,7 +23,10 @@ INTERVAL_S: Final = 1.0
 SILENCE_MAX: Final = 15
 """After so many intervals without a change a comment is sent, which fails if the browser has gone."""
 
-RETRY_MS: Final = 3000
+STREAM_S: Final = 30.0
+"""So long a stream is open. Then the browser connects again: a service that stops need not wait for it longer."""
+
+RETRY_MS: Final = 500
 """When a browser connects again."""
 
 Fragment = Callable[[], Awaitable[str]]
@@ -49,7 +53,8 @@ class Streams:
         try:
             yield f"retry: {RETRY_MS}\n\n"
             sent, silence = "", 0
-            while True:
+            until_s = time.monotonic() + STREAM_S
+            while time.monotonic() < until_s:
                 event = await _event(fragment, explain)
                 silence += 1
                 if event != sent or silence >= SILENCE_MAX:

@@ -57,6 +57,7 @@
   const startPolling = () => {
     stop();
     timer = setInterval(poll, POLL_MS);
+    poll();
   };
 
   const start = () => {
@@ -71,8 +72,11 @@
       button.title = event.data;
     });
     source.addEventListener("error", () => {
-      say("Not updated", true);
-      if (source && source.readyState === EventSource.CLOSED) startPolling();
+      if (!source) return;
+      clearTimeout(waiting);
+      // The server ends a stream from time to time, and the browser connects again.
+      if (source.readyState === EventSource.CLOSED) startPolling();
+      else waiting = setTimeout(startPolling, STREAM_MS);
     });
   };
 
