@@ -142,6 +142,9 @@ class JavaMembers {
             properties.put("heartbeat.interval.ms", "100");
         }
         properties.put("enable.auto.commit", String.valueOf(arguments.has("protocol")));
+        if (arguments.has("auto_commit_interval_ms")) {
+            properties.put("auto.commit.interval.ms", arguments.get("auto_commit_interval_ms").asText());
+        }
         properties.put("auto.offset.reset", "earliest");
         properties.put("fetch.max.wait.ms", "100");
         if (arguments.has("instance")) {

@@ -168,8 +168,7 @@ def _protocol_settings(options: SimpleNamespace) -> dict[str, Any]:
     return {
         "session.timeout.ms": options.session_timeout_ms,
         "heartbeat.interval.ms": HEARTBEAT_INTERVAL_MS,
-        # The only assignor that all three libraries have, so that they can share a group.
-        "partition.assignment.strategy": "roundrobin",
+        "partition.assignment.strategy": options.assignor,
     }
 
 

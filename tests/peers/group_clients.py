@@ -49,10 +49,12 @@ class GroupClients:
         protocol: str = "classic",
         topic: str | None = None,
         auto_commits: bool = False,
+        assignor: str = "roundrobin",
     ) -> ConsumerPeer:
         """A consumer that is subscribed to the topic, or to another one.
 
         ``auto_commits``: whether the library commits what was received, every ``AUTO_COMMIT_INTERVAL_MS``.
+        ``assignor``: confluent-kafka and kafka-python also have ``range`` and ``cooperative-sticky``.
         ``reset``: ``earliest`` or ``none`` (an error).
         ``protocol``: of the group; only confluent-kafka has the other one, ``consumer`` (KIP-848).
         """
@@ -71,6 +73,7 @@ class GroupClients:
             isolation=isolation,
             protocol=protocol,
             auto_commits=auto_commits,
+            assignor=assignor,
         )
         self._closing.callback(member.finish)
         return member

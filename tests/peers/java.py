@@ -112,6 +112,10 @@ class JavaMembers(CommandProcess):
         """The events of a member."""
         return [event for event in self.events(kind) if event["member"] == member]
 
+    def positions(self, member: str) -> list[tuple[int, int]]:
+        """The partition and offset of each record that a member has received."""
+        return [(event["partition"], event["offset"]) for event in self.of(member, "record")]
+
     def moved(self, member: str, kind: str) -> list[list[int]]:
         """The partitions of each of its callbacks that had any. ``kind``: assigned, revoked or lost."""
         return [event["partitions"] for event in self.of(member, kind) if event["partitions"]]

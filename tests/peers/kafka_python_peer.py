@@ -15,6 +15,12 @@ from kafka import (  # type: ignore[attr-defined, import-untyped, unused-ignore]
     OffsetAndMetadata,
     TopicPartition,
 )
+from kafka.coordinator.assignors.cooperative_sticky import (  # type: ignore[attr-defined, import-untyped, unused-ignore]
+    CooperativeStickyAssignor,
+)
+from kafka.coordinator.assignors.range import (  # type: ignore[attr-defined, import-untyped, unused-ignore]
+    RangePartitionAssignor,
+)
 from kafka.coordinator.assignors.roundrobin import (  # type: ignore[attr-defined, import-untyped, unused-ignore]
     RoundRobinPartitionAssignor,
 )
@@ -34,6 +40,11 @@ from .peer_main import (
 )
 
 ANSWER_TIMEOUT_S = 30
+ASSIGNORS = {
+    "roundrobin": RoundRobinPartitionAssignor,
+    "range": RangePartitionAssignor,
+    "cooperative-sticky": CooperativeStickyAssignor,
+}
 
 
 class Listener(ConsumerRebalanceListener):  # type: ignore[misc, unused-ignore]
@@ -178,8 +189,7 @@ def _consumer_settings(options: SimpleNamespace) -> dict[str, Any]:
         "isolation_level": options.isolation,
         "fetch_max_wait_ms": 100,
         "reconnect_backoff_max_ms": 500,
-        # The only assignor that all three libraries have, so that they can share a group.
-        "partition_assignment_strategy": [RoundRobinPartitionAssignor],
+        "partition_assignment_strategy": [ASSIGNORS[options.assignor]],
     }
 
 

@@ -29,7 +29,7 @@ from .wire import Wire
 Member = ConsumerPeer | JavaConsumer
 
 NAMES = ("first", "second")
-RESETS = int(os.environ.get("CALLBOARD_RESETS", "2"))
+RESETS = int(os.environ.get("CALLBOARD_RESETS", "1"))
 RECORDS = 10  # of each partition
 RESET_TO = 4
 

@@ -32,6 +32,18 @@ TLS_FUZZ_CASES = "CALLBOARD_TLS_FUZZ_CASES=1000"
 SASL_FUZZ_CASES = "CALLBOARD_SASL_FUZZ_CASES=1000"
 LONG_TOKENS = ("CALLBOARD_TOKEN_LIFETIME_S=15", "CALLBOARD_TOKENS_RUN_S=300")
 FAULTS = 10  # of a seed
+MANY_RESETS = "CALLBOARD_RESETS=20"
+RESET_CLIENTS = (
+    "confluent-consumer",
+    "aiokafka",
+    "confluent-range",
+    "confluent-cooperative",
+    "kafka-python-range",
+    "kafka-python-cooperative",
+    "java-range",
+    "java-cooperative",
+    "java-consumer",
+)
 MANY_EXAMPLES = "CALLBOARD_EXAMPLE_FACTOR=20"
 
 
@@ -133,6 +145,13 @@ def run_sasl_fuzz(seed: int) -> str | None:
 def run_tokens(seed: int) -> str | None:
     """Five minutes of real clients with tokens of 15 seconds. The seed is not used."""
     return run_pytest("tests/peers/test_short_tokens.py", *LONG_TOKENS)
+
+
+def run_resets(seed: int) -> str | None:
+    """Twenty resets of a running group with two consumers of one kind, which commit automatically."""
+    return run_pytest(
+        f"tests/peers/test_evict_and_reset.py::test_no_member_undoes_a_reset[{RESET_CLIENTS[seed]}]", MANY_RESETS
+    )
 
 
 def run_leases(seed: int) -> str | None:
@@ -274,6 +293,10 @@ PROOFS: Mapping[str, Proof] = {
         f"{SASL_FUZZ_CASES} CALLBOARD_SASL_FUZZ_SEED={{seed}} pytest tests/kafka/test_sasl_fuzz.py",
     ),
     "tokens": Proof(run_tokens, 1, 1, f"{' '.join(LONG_TOKENS)} pytest tests/peers/test_short_tokens.py"),
+    "resets": Proof(
+        *(run_resets, len(RESET_CLIENTS), 1),
+        f"{MANY_RESETS} pytest tests/peers/test_evict_and_reset.py  # the kind of client is number {{seed}}",
+    ),
     "leases": Proof(run_leases, 500, 1, "CALLBOARD_LEASE_SEED={seed} pytest tests/member/test_member_lease.py"),
     "properties": Proof(
         run_properties, 100, 1, f"{MANY_EXAMPLES} pytest tests/log -m hypothesis --hypothesis-seed={{seed}}"
