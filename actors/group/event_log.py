@@ -33,6 +33,7 @@ RING_BYTES = 480  # of a ring without its events
 REBALANCE_LINES_PER_S = 100
 MEMBER_LINES_PER_S = 1000
 REFUSED_LINES_PER_S = 1
+BUG_LINES_PER_S = 1  # with a traceback each
 NAME_CHARACTERS_MAX = 255  # in a log line; clients may choose names of 32 KiB
 
 EXPIRED = frozenset({Reason.SESSION_EXPIRED, Reason.DID_NOT_REJOIN, Reason.SYNC_TIMEOUT, Reason.DID_NOT_REVOKE})
@@ -144,6 +145,7 @@ class EventLog:
         self._rebalance_lines = LineLimit(REBALANCE_LINES_PER_S)
         self._member_lines = LineLimit(MEMBER_LINES_PER_S)
         self._refused_lines = LineLimit(REFUSED_LINES_PER_S)
+        self._bug_lines = LineLimit(BUG_LINES_PER_S)
 
     def notify(self, group_id: str, events: Sequence[GroupEvent]) -> None:
         """Notify the observers. The exception of one is logged, and affects neither the others nor the group."""
@@ -151,7 +153,8 @@ class EventLog:
             try:
                 observer.observe(group_id, events)
             except Exception:
-                log.exception("bug in an observer of the events of group %r", _cut(group_id))
+                if self._bug_lines.admits(events[-1].monotonic_ms):
+                    log.exception("bug in an observer of the events of group %r", _cut(group_id))
 
     def resized(self, history: GroupHistory, by_bytes: int) -> None:
         """The group has new events. Older events are dropped if the memory of all groups is used up."""
