@@ -139,24 +139,24 @@ def test_describe_with_watch_shows_the_group_until_interrupted(
     assert slept == [2.0, 2.0]
 
 
-# remove-member -------------------------------------------------------------------------------------------------------
+# evict -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("by", ["member id", "instance id", "--all"])
-def test_remove_member_removes_members_of_the_group(callboard: GroupsCommand, by: str) -> None:
+def test_evict_removes_members_of_the_group(callboard: GroupsCommand, by: str) -> None:
     member = callboard.add_static_member("shop", assigned(orders=[0, 1]))
     argument = {"member id": member, "instance id": "seat", "--all": "--all"}[by]
-    assert callboard("remove-member", "shop", argument).out == "1 member of group 'shop' removed\n"
+    assert callboard("evict", "shop", argument).out == "1 member of group 'shop' removed\n"
     assert callboard("describe", "shop", "--json").json["members"] == []
 
 
-def test_remove_member_without_such_member_is_refused(callboard: GroupsCommand) -> None:
+def test_evict_without_such_member_is_refused(callboard: GroupsCommand) -> None:
     callboard.add_static_member("shop", assigned(orders=[0, 1]))
-    refused = callboard("remove-member", "shop", "seet")
+    refused = callboard("evict", "shop", "seet")
     assert (refused.code, refused.out) == (1, "")
     assert "group 'shop' has no member 'seet': did you mean 'seat'?" in refused.err
-    assert callboard("remove-member", "shop").code == 2
-    assert callboard("remove-member", "shop", "seat", "--all").code == 2
+    assert callboard("evict", "shop").code == 2
+    assert callboard("evict", "shop", "seat", "--all").code == 2
 
 
 def test_numbers_are_right_aligned(callboard: GroupsCommand) -> None:
@@ -233,8 +233,8 @@ def test_members_of_a_consumer_group_are_removed_and_the_group_is_deleted(callbo
     callboard.add_consumer("shop", "m1", "orders", "seat")
     callboard.add_consumer("shop", "m2", "orders")
     assert callboard("delete", "shop").code == 1, "it has members"
-    assert callboard("remove-member", "shop", "m2").out == "1 member of group 'shop' removed\n"
-    assert callboard("remove-member", "shop", "seat").out == "1 member of group 'shop' removed\n"
+    assert callboard("evict", "shop", "m2").out == "1 member of group 'shop' removed\n"
+    assert callboard("evict", "shop", "seat").out == "1 member of group 'shop' removed\n"
     assert callboard("describe", "shop", "--json").json["members"] == []
     assert callboard("delete", "shop").code == 0
 

@@ -120,7 +120,8 @@ def test_reset_of_group_with_members_is_refused(callboard: GroupsCommand) -> Non
             1,
             "",
             "callboard: group 'shop' is Stable with 1 member: stop its consumers first, "
-            "because they would overwrite the new offsets (a killed consumer is a member until its session ends)\n",
+            "because they would overwrite the new offsets (a killed consumer is a member until its session ends), "
+            "or let a Callboard server remove them (--evict)\n",
         )
     assert committed(callboard, "shop") == {"orders_0": 5}
 
@@ -162,6 +163,8 @@ def test_reset_with_invalid_arguments_exits_with_2(callboard: GroupsCommand, opt
         ("orders,0,1\norders,0\n", "line 2 of "),
         ("orders,zero,1\n", "expected topic,partition,offset, as in orders,0,42"),
         ("g,orders,0,1\n", "is 'g,orders,0,1'"),
+        ("group,topic,partition,offset\na,orders,0,1\nb,orders,0,1\n", "has offsets of 2 groups"),
+        ("group,topic,partition,offset\na,orders\n", "line 2 of "),
     ],
 )
 def test_reset_from_invalid_file_exits_with_2(

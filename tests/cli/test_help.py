@@ -105,7 +105,7 @@ def complete(*words: str) -> list[str]:
 def test_shell_completion_offers_commands_and_their_options() -> None:
     assert set(complete("")) == COMMANDS.keys()
     assert complete("se") == ["serve", "settings"]
-    assert complete("groups", "re") == ["reset", "remove-member"]
+    assert complete("groups", "re") == ["reset", "resets"]
     assert complete("serve", "--met") == ["--metrics", "--metrics-lag"]
     assert complete("history", "keep", "--da") == ["--data"]
 

@@ -35,7 +35,7 @@ GIVEN_UP = {
 """Other names for things that have one."""
 
 NAMES = {
-    *("GROUP", "GROUP...", "TOPIC", "TOPIC...", "NAME=VALUE...", "[MEMBER...]", "MODULE:FUNCTION"),
+    *("GROUP", "GROUP...", "TOPIC", "TOPIC...", "CHANGE", "NAME=VALUE...", "[MEMBER...]", "MODULE:FUNCTION"),
     *("USER", "USER..."),
     *("[FILE]", "DATA", "DEST", "BACKUP", "NODE", "PRINCIPAL", "OPERATION..."),
 }

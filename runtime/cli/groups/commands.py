@@ -31,6 +31,18 @@ from ..main import make_app
 from ..options import Reason
 from ..server_options import DEFAULT_SERVER, AsJson, Bootstrap, TimeoutS, connect, run_app
 from ..tables import Column, Table, format_count, format_number, print_facts, print_table, show_rows
+from .live_reset import (
+    NEEDS_API,
+    Execute,
+    HttpApiUrl,
+    Wait,
+    open_api,
+    reset_live,
+    resets,
+    targets_json,
+    undo,
+    watch,
+)
 from .report import PartitionLag, group_json, member_table, offset_table, read_partition_lags, total_lag
 from .reset import (
     OffsetBounds,
@@ -242,16 +254,31 @@ def reset(
     from_file: Annotated[
         Path | None, typer.Option(metavar="CSV", help="To the offsets in lines of topic,partition,offset.")
     ] = None,
-    execute: Annotated[bool, typer.Option("--execute", help="Write the offsets. Without it, only show them.")] = False,
+    to_offsets_of: Annotated[str | None, typer.Option(metavar="GROUP", help="To the offsets of another group.")] = None,
+    execute: Execute = False,
+    evict: Annotated[
+        bool, typer.Option("--evict", help="Remove all members, in the same step. Needs --http-api.")
+    ] = False,
+    http_api: HttpApiUrl = None,
+    reason: Reason = "reset by an operator",
+    wait: Wait = 60.0,
     create: Annotated[bool, typer.Option("--create", help="Create the group if it does not exist.")] = False,
     bootstrap_server: Bootstrap = DEFAULT_SERVER,
     as_json: AsJson = False,
     timeout: TimeoutS = 10.0,
 ) -> None:
-    """Move the offsets of a group without members. A dry run, unless --execute is given."""
-    target = choose_target(to_earliest, to_latest, to_offset, shift_by, to_datetime, from_file)
+    """Move the offsets of a group. A dry run, unless --execute is given.
+
+    A group with members needs --evict, by which a Callboard server removes them in the same step. They join again, and
+    go on at the new offsets. The command waits until all are back.
+    """
+    target = choose_target(to_earliest, to_latest, to_offset, shift_by, to_datetime, from_file, to_offsets_of)
     selected = [parse_topic(text) for text in topic or ()]
     check_selection(target, bool(selected), all_topics)
+    if evict:
+        api = open_api(http_api, timeout, NEEDS_API)
+        reset_live(api, group, targets_json(api, group, target, selected), reason, execute, as_json, wait)
+        return
     with connect(bootstrap_server, timeout) as cluster:
         check_resettable(cluster, group, create)
         committed = cluster.committed(group)
@@ -287,7 +314,7 @@ def check_resettable(cluster: Cluster, group: str, create: bool) -> None:
         raise ClientError(
             f"group '{group}' is {description.state} with {format_count(len(description.members), 'member')}: "
             "stop its consumers first, because they would overwrite the new offsets "
-            "(a killed consumer is a member until its session ends)"
+            "(a killed consumer is a member until its session ends), or let a Callboard server remove them (--evict)"
         )
 
 
@@ -310,7 +337,10 @@ def target_partitions(
 def bounds_of(cluster: Cluster, topic_partitions: Sequence[TopicPartition], target: ResetTarget) -> OffsetBounds:
     at_time = cluster.list_offsets(topic_partitions, target.number) if target.mode is ResetMode.DATETIME else {}
     return OffsetBounds(
-        cluster.list_offsets(topic_partitions, EARLIEST), cluster.list_offsets(topic_partitions, LATEST), at_time
+        cluster.list_offsets(topic_partitions, EARLIEST),
+        cluster.list_offsets(topic_partitions, LATEST),
+        at_time,
+        cluster.committed(target.group) if target.mode is ResetMode.GROUP else {},
     )
 
 
@@ -332,8 +362,12 @@ def raise_if_refused(refused: dict[TopicPartition, int], total: int) -> None:
         raise ClientError(f"{len(refused)} of {total} refused, {topic}:{partition} first: {describe_error_code(code)}")
 
 
-@app.command("remove-member")
-def remove_member(
+for command in (resets, watch, undo):
+    app.command(command.__name__)(command)
+
+
+@app.command("evict")
+def evict_members(
     group: GroupId,
     members: Annotated[
         list[str] | None, typer.Argument(metavar="[MEMBER...]", help="Member ids, or instance ids of static members.")

@@ -21,6 +21,9 @@ FILE_BYTES_MAX = 100_000_000
 """More than the offsets of any one group."""
 
 
+FILE_COLUMNS = ("topic", "partition", "offset")
+
+
 class ResetMode(Enum):
     """How the new offset is chosen; the value is the command-line option."""
 
@@ -30,14 +33,19 @@ class ResetMode(Enum):
     SHIFT = "--shift-by"
     DATETIME = "--to-datetime"
     FILE = "--from-file"
+    GROUP = "--to-offsets-of"
 
 
 class ResetTarget(NamedTuple):
-    """``number``: an offset, a shift, or milliseconds since the epoch. ``file_offsets``: the content of the file."""
+    """``number``: an offset, a shift, or milliseconds since the epoch. ``file_offsets``: the content of the file.
+
+    ``group``: the other group.
+    """
 
     mode: ResetMode
     number: int = 0
     file_offsets: Mapping[TopicPartition, int] = {}
+    group: str = ""
 
 
 class OffsetChange(NamedTuple):
@@ -50,11 +58,15 @@ class OffsetChange(NamedTuple):
 
 
 class OffsetBounds(NamedTuple):
-    """First offsets and ends of the partitions, and the offsets at the requested time, all from ListOffsets."""
+    """First offsets and ends of the partitions, and the offsets at the requested time, all from ListOffsets.
+
+    ``of_group``: the committed offsets of the other group.
+    """
 
     earliest: Mapping[TopicPartition, int]
     latest: Mapping[TopicPartition, int]
     at_time: Mapping[TopicPartition, int] = {}
+    of_group: Mapping[TopicPartition, OffsetAndMetadata] = {}
 
 
 def plan_reset(
@@ -100,6 +112,11 @@ def _target_offset(
             return bounds.at_time.get(topic_partition)
         case ResetMode.FILE:
             return target.file_offsets[topic_partition]
+        case ResetMode.GROUP:
+            if topic_partition not in bounds.of_group:
+                name = f"{topic_partition[0]}:{topic_partition[1]}"
+                raise StartError(f"--to-offsets-of: group '{target.group}' has no offset for {name}")
+            return bounds.of_group[topic_partition].offset
         case ResetMode.SHIFT:
             if current is None:
                 raise StartError(
@@ -115,6 +132,7 @@ def choose_target(
     shift_by: int | None,
     to_datetime: str | None,
     from_file: Path | None,
+    to_offsets_of: str | None,
 ) -> ResetTarget:
     """The given target. Raises StartError for none and for more than one."""
     options = [
@@ -124,6 +142,7 @@ def choose_target(
         *([ResetTarget(ResetMode.SHIFT, shift_by)] if shift_by is not None else []),
         *([ResetTarget(ResetMode.DATETIME, parse_datetime(to_datetime))] if to_datetime is not None else []),
         *([ResetTarget(ResetMode.FILE, file_offsets=read_offsets(from_file))] if from_file is not None else []),
+        *([ResetTarget(ResetMode.GROUP, group=to_offsets_of)] if to_offsets_of is not None else []),
     ]
     if len(options) != 1:
         modes = ", ".join(mode.value for mode in ResetMode)
@@ -154,17 +173,29 @@ def parse_topic(text: str) -> tuple[str, tuple[int, ...] | None]:
 
 
 def read_offsets(path: Path) -> dict[TopicPartition, int]:
-    """Lines of topic,partition,offset, as ``callboard groups offsets --csv`` and Kafka's tool write them."""
+    """Lines of topic,partition,offset, as ``callboard groups offsets --csv`` and Kafka's tool write them.
+
+    If the first line names columns these three are read, as from ``callboard history as-of --csv``. Raises StartError.
+    """
     offsets: dict[TopicPartition, int] = {}
+    groups: set[str] = set()
+    names: Sequence[str] = ()
     try:
         with open_text(path, FILE_BYTES_MAX) as source:
             lines = RecordLines(source)
             for number, row in enumerate(csv.reader(lines), start=1):
                 lines.begin_record()
-                if row and row != ["topic", "partition", "offset"]:
-                    offsets.update([_read_row(path, number, row)])
+                if number == 1 and set(FILE_COLUMNS) <= set(row):
+                    names = row
+                elif row:
+                    fields = dict(zip(names, row, strict=False))
+                    groups.add(fields.get("group", ""))
+                    values = [fields.get(name, "") for name in FILE_COLUMNS] if names else row
+                    offsets.update([_read_row(path, number, values)])
     except (TooLong, csv.Error) as error:
         raise StartError(f"'{path}' is not CSV in UTF-8: {error}") from error
+    if len(groups) > 1:
+        raise StartError(f"'{path}' has offsets of {len(groups)} groups: expected those of one, as of as-of --group")
     if not offsets:
         raise StartError(f"'{path}' has no lines of topic,partition,offset")
     return offsets
@@ -181,7 +212,8 @@ def _read_row(path: Path, number: int, row: Sequence[str]) -> tuple[TopicPartiti
         ) from error
 
 
-def change_table(changes: Iterable[OffsetChange]) -> Table:
+def change_table(changes: Iterable[tuple[TopicPartition, int | None, int | None, str]]) -> Table:
+    """A row is the partition, the offset before and after, and a note."""
     columns = (
         Column("topic", "topic"),
         Column("partition", "partition", is_number=True),
@@ -191,13 +223,7 @@ def change_table(changes: Iterable[OffsetChange]) -> Table:
         Column("note", "note"),
     )
     rows = [
-        (
-            *change.topic_partition,
-            change.before,
-            change.after,
-            None if change.before is None else change.after - change.before,
-            change.note,
-        )
-        for change in changes
+        (*partition, before, after, None if before is None or after is None else after - before, note)
+        for partition, before, after, note in changes
     ]
     return Table(columns, rows)
