@@ -19,8 +19,15 @@ from callboard.runtime.cli.groups import commands, http_client
 from callboard.runtime.client.errors import ClientError
 from callboard.runtime.common.errors import StartError
 
+SETTINGS = {
+    **TEST_SETTINGS,
+    "group_consumer_assignment_interval_ms": 0,
+    "group_consumer_min_heartbeat_interval_ms": 1,
+    "group_consumer_heartbeat_interval_ms": 200,
+}
 URL = re.compile(r"http://[^\s\"]+/api/v1")
 CONSUMERS = ("first", "second")
+PROTOCOLS = ("classic", "consumer")
 TO = 40
 
 
@@ -28,7 +35,7 @@ TO = 40
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     folder = tmp_path_factory.mktemp("live")
     options = ["--topic", "orders:2", "--topic", "refunds:1", "--web", "127.0.0.1:0"]
-    with ServerProcess(folder, settings=TEST_SETTINGS, options=options) as server:
+    with ServerProcess(folder, settings=SETTINGS, options=options) as server:
         fill(server)
         yield server
 
@@ -68,7 +75,7 @@ def callboard(server: ServerProcess, url: str, capsys: pytest.CaptureFixture[str
 class Consuming:
     """Consumers with auto commit on a thread. ``received``: partition and offset of each record, in order."""
 
-    def __init__(self, server: ServerProcess, group: str) -> None:
+    def __init__(self, server: ServerProcess, group: str, protocol: str) -> None:
         self.received: list[tuple[Any, Any]] = []
         self._stopping = threading.Event()
         self._consumers = [
@@ -79,7 +86,8 @@ class Consuming:
                     "client.id": name,
                     "auto.offset.reset": "earliest",
                     "auto.commit.interval.ms": 100,
-                    "heartbeat.interval.ms": 100,
+                    "group.protocol": protocol,
+                    **({"heartbeat.interval.ms": 100} if protocol == "classic" else {}),
                 }
             )
             for name in CONSUMERS
@@ -106,9 +114,9 @@ class Consuming:
 
 
 @contextmanager
-def consuming(server: ServerProcess, callboard: Program) -> Iterator[Consuming]:
+def consuming(server: ServerProcess, callboard: Program, protocol: str) -> Iterator[Consuming]:
     """Two consumers, each of which has consumed one partition and committed its end."""
-    consumers = Consuming(server, "shop")
+    consumers = Consuming(server, "shop", protocol)
     consumers.start()
     try:
         wait_until(lambda: committed(callboard), {(0, 100), (1, 100)}.__eq__, "all records to be committed")
@@ -122,8 +130,11 @@ def committed(callboard: Program) -> set[tuple[int, int]]:
     return set() if found.code else {(row["partition"], row["committed"]) for row in found.json}
 
 
-def test_running_consumers_go_on_at_the_new_offsets_and_back(server: ServerProcess, callboard: Program) -> None:
-    with consuming(server, callboard) as consumers:
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_running_consumers_go_on_at_the_new_offsets_and_back(
+    server: ServerProcess, callboard: Program, protocol: str
+) -> None:
+    with consuming(server, callboard, protocol) as consumers:
         arguments = ("reset", "shop", "--topic", "orders", "--to-offset", str(TO), "--evict")
         plan = callboard(*arguments)
         assert plan.code == 0 and "dry run: 2 members would be removed, and 2 offsets of group 'shop' set" in plan.out

@@ -8,10 +8,12 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaProducer
 from consumer_requests import join
 from harness import Client, async_test
 
@@ -22,7 +24,7 @@ from callboard.runtime.cluster.register import Register
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.embed.cluster_members import LeasedChannel
 from callboard.runtime.embed.coordinator import Coordinator
-from callboard.runtime.embed.results import CommittedOffset
+from callboard.runtime.embed.results import CommittedOffset, OffsetsOf, Targets
 from callboard.runtime.member.connect import connect
 from callboard.runtime.member.member import Member
 from callboard.runtime.settings.listeners import PLAINTEXT
@@ -171,6 +173,12 @@ async def test_admin_methods_change_groups_and_topics_of_other_nodes(url: str) -
             with pytest.raises(CoordinatorError) as refused:
                 await observer.describe(group)
             assert refused.value.code is ErrorCode.GROUP_ID_NOT_FOUND
+        async with AIOKafkaProducer(bootstrap_servers=first.bootstrap) as producer:
+            await producer.send_and_wait("mails", b"x", partition=0)
+        for year, offset in ((2000, 0), (2100, 1)):
+            targets: Targets = {("mails", 0): datetime(year, 1, 1, tzinfo=UTC)}
+            assert await observer.reset("late", targets) == {("mails", 0): offset}
+        assert await observer.reset("copy", {("mails", 0): OffsetsOf("late")}) == {("mails", 0): 1}
         await observer.delete_topic("mails")
         with pytest.raises(CoordinatorError, match="there is no topic 'mails'"):
             await observer.delete_topic("mails")

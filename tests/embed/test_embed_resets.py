@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.errors import CommitFailedError
 
 from callboard import Coordinator, CoordinatorError, ErrorCode, GroupReset, OffsetsOf, ShiftBy
 from callboard.runtime.embed.results import Target
@@ -238,5 +239,64 @@ def test_reset_is_in_the_audit_trail(tmp_path: Path) -> None:
         assert line["before"] == {"offsets": {"jobs": {"0": 7}}, "members": [removed]}
         assert line["after"] == {"offsets": {"jobs": {"0": 4, "1": 4}}}
         assert line["reason"] == "skip"
+
+    asyncio.run(scenario())
+
+
+def test_reset_that_does_not_fit_into_an_entry_of_the_log_leaves_the_members_in_the_group() -> None:
+    async def scenario() -> None:
+        topics = {"jobs": 2, "many": 2000}
+        async with (
+            running(topics=topics, message_max_bytes=50_000) as coordinator,
+            coordinator.member("g", resources={"jobs": 2}) as member,
+        ):
+            shards = (await member.next_assignment()).shards
+            await shards[0].commit(7)
+            with pytest.raises(CoordinatorError, match="reset fewer partitions at a time") as raised:
+                await coordinator.evict_and_reset("g", {"many": 4})
+            assert raised.value.code is ErrorCode.MESSAGE_TOO_LARGE
+            assert (await coordinator.describe("g")).state == "Stable"
+            await shards[0].commit(8)
+            assert await committed(coordinator) == {8}
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_open_transaction_is_named_with_its_age(dry_run: bool) -> None:
+    async def scenario() -> None:
+        async with (
+            running() as coordinator,
+            AIOKafkaProducer(bootstrap_servers=coordinator.bootstrap, transactional_id="billing") as producer,
+        ):
+            await coordinator.reset("g", {"jobs": 2})
+            await producer.begin_transaction()
+            await producer.send_offsets_to_transaction({TopicPartition("jobs", 0): 5}, "g")
+            said = r"the producer with id \d+ of transactional id 'billing' has an open transaction with offsets of it"
+            age = r"since \d\d:\d\d:\d\d UTC, \d+ s ago: try again when it has ended"
+            with pytest.raises(CoordinatorError, match=f"{said} {age}") as raised:
+                await coordinator.evict_and_reset("g", {"jobs": 4}, dry_run=dry_run)
+            assert raised.value.code is ErrorCode.UNSTABLE_OFFSET_COMMIT
+            await producer.abort_transaction()
+            await coordinator.evict_and_reset("g", {"jobs": 4}, dry_run=dry_run)
+
+    asyncio.run(scenario())
+
+
+def test_consumer_that_uses_assign_is_in_the_warnings() -> None:
+    async def scenario() -> None:
+        async with running() as coordinator, coordinator.member("g", resources={"jobs": 2}) as member:
+            await member.next_assignment()
+            assert (await coordinator.evict_and_reset("g", {"jobs": 4}, dry_run=True)).warnings == ()
+            consumer = AIOKafkaConsumer(bootstrap_servers=coordinator.bootstrap, group_id="g", enable_auto_commit=False)
+            await consumer.start()
+            try:
+                consumer.assign([TopicPartition("jobs", 0)])
+                with pytest.raises(CommitFailedError):
+                    await consumer.commit({TopicPartition("jobs", 0): 3})
+            finally:
+                await consumer.stop()
+            [warning] = (await coordinator.evict_and_reset("g", {"jobs": 4}, dry_run=True)).warnings
+            assert "if it is a consumer that uses assign(), and no tool, the reset does not stop it" in warning
 
     asyncio.run(scenario())
