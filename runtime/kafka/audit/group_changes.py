@@ -88,7 +88,7 @@ def _remove_members(message: LeaveGroup, offsets: Fetched | None, reply: Left) -
 
 
 def _reset(message: ResetOffsets, _offsets: Fetched | None, reply: OffsetsReset) -> GroupChange | None:
-    if reply.error:
+    if reply.error or message.is_plan:
         return None
     before = {**_of_reset(reply.before), "members": reply.removed[:OFFSETS_MAX]}
     change = Change("reset", f"Group:{message.group_id}", before, _of_reset(message.offsets))
