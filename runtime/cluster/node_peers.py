@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...actors.errors import ErrorCode
 from ...actors.records import MarkerRecord
 from ...actors.transactions.messages import AddPartitions, VerifyPartitions
 from ...actors.transactions.peers import TopicPartition
-from ..client.connection import ChannelLost, Connection, LoginRefused, connect_to
+from ..client.connection import ChannelLost
 from ..client.security import NO_SECURITY, ClientSecurity
 from ..common.logs import get_logger
 from ..kafka.cluster_view import ClusterView
-from ..kafka.peer_gate import Sender
 from ..log.partition import TOPIC
 from ..log.reading.partition_reader import partition_of
-from ..settings.address import Address
 from .cluster_node import ClusterNode
-from .credentials import client_id
-from .register import NodeEntry, Register
+from .node_connections import NodeConnections
 
 UNREACHABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
 TIMEOUT_TTLS = 2
@@ -29,15 +26,8 @@ TIMEOUT_TTLS = 2
 log = get_logger("callboard.cluster")
 
 
-class OpenConnection(NamedTuple):
-    """``register_version``: by which the session was chosen."""
-
-    register_version: int
-    connection: Connection
-
-
 class NodePeers:
-    """``Peers``. One connection to each session. It is replaced when the register has changed."""
+    """``Peers``."""
 
     def __init__(
         self,
@@ -47,15 +37,10 @@ class NodePeers:
         listener: str,
         security: ClientSecurity = NO_SECURITY,
     ) -> None:
-        """``listener``: the name of the one by which nodes connect to each other. ``security``: of that listener."""
-        self._security = security
+        """``listener`` and ``security``: see ``NodeConnections``."""
         self._node = node
-        self._listener = listener
-        self._logged: set[tuple[str, str]] = set()  # sessions, and what fails with them
         self._view = view
-        self._timeout_s = TIMEOUT_TTLS * ttl_s
-        self._connections: dict[str, OpenConnection] = {}  # by session
-        self._number = 0
+        self._connections = NodeConnections(node, TIMEOUT_TTLS * ttl_s, listener, security)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def leads(self, topic: str) -> bool:
@@ -75,8 +60,7 @@ class NodePeers:
     def close(self) -> None:
         for task in self._tasks:
             task.cancel()
-        for open_connection in self._connections.values():
-            open_connection.connection.close()
+        self._connections.close()
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -87,7 +71,7 @@ class NodePeers:
         error = UNREACHABLE
         try:
             session = self._coordinator(request.transactional_id)
-            response = await self._ask(session, "add_partitions_to_txn", check_values(request))
+            response = await self._connections.ask(session, "add_partitions_to_txn", check_values(request))
             error = check_error(response)
         except ChannelLost as lost:
             log.debug("a transaction cannot be checked", transactional_id=request.transactional_id, reason=str(lost))
@@ -112,17 +96,17 @@ class NodePeers:
     ) -> dict[TopicPartition, ErrorCode]:
         errors = dict.fromkeys(partitions, UNREACHABLE)
         try:
-            response = await self._ask(session, "write_txn_markers", marker_values(marker, partitions))
+            response = await self._connections.ask(session, "write_txn_markers", marker_values(marker, partitions))
         except ChannelLost as lost:
             log.debug("markers of a transaction cannot be sent", session=session, reason=str(lost))
         else:
             errors |= marker_errors(response)
         return errors
 
-    # The sessions and their connections ------------------------------------------------------------------------------
+    # The sessions ----------------------------------------------------------------------------------------------------
 
     def _coordinator(self, transactional_id: str) -> str:
-        register = self._register()
+        register = self._connections.register()
         return register.owners[register.counts.offsets + partition_of(transactional_id, register.counts.transactions)]
 
     def _leader(self, topic: str, partition: int) -> str:
@@ -133,66 +117,6 @@ class NodePeers:
             return register.owners[partition]
         node_id = self._view.leader(topic, partition).node_id
         return next((session for session, node in register.nodes.items() if node.node_id == node_id), "")
-
-    def _register(self) -> Register:
-        register = self._node.register
-        if register is None:
-            raise ChannelLost("this node has not joined the cluster yet")
-        return register
-
-    async def _ask(self, session: str, api: str, values: Mapping[str, Any]) -> Any:
-        """Raises ChannelLost."""
-        connection = None
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                connection = await self._connect(session)
-                return await connection.ask(api, values)
-        except TimeoutError as error:
-            if connection is not None:
-                connection.close()
-            raise ChannelLost(f"{session} did not answer within {self._timeout_s:g} s") from error
-
-    async def _connect(self, session: str) -> Connection:
-        register, own = self._register(), self._node.session
-        node = register.nodes.get(session)
-        if node is None or own is None:
-            raise ChannelLost("the partition has no owner")
-        known = self._connections.get(session)
-        if known is not None and known.register_version == register.version and not known.connection.is_lost:
-            return known.connection
-        self._number += 1
-        sender = Sender(own.name, self._number, register.version)
-        name = client_id(self._node.secret, sender, session)
-        connection = await self._open(session, node, name)
-        newer = self._connections.get(session)
-        if newer is not None and newer is not known and not newer.connection.is_lost:
-            connection.close()  # another request has connected meanwhile
-            return newer.connection
-        self._connections = {name: known for name, known in self._connections.items() if name in register.nodes}
-        self._connections[session] = OpenConnection(register.version, connection)
-        return connection
-
-    async def _open(self, session: str, node: NodeEntry, name: str) -> Connection:
-        """Raises ChannelLost. A login that is refused, or has no token, is logged once for each session."""
-        try:
-            return await connect_to(self._address(session, node), name, self._security)
-        except LoginRefused as refused:
-            self._warn_once(session, "login", str(refused))
-            raise
-
-    def _address(self, session: str, node: NodeEntry) -> Address:
-        """Where the node is reached by other nodes. Raises ChannelLost, and logs it once for each session."""
-        endpoint = node.endpoints.get(self._listener)
-        if endpoint is not None:
-            return Address(*endpoint)
-        problem = f"node {node.name} advertises no listener {self._listener}, by which nodes connect to each other"
-        self._warn_once(session, "listener", problem)
-        raise ChannelLost(problem)
-
-    def _warn_once(self, session: str, subject: str, problem: str) -> None:
-        if (session, subject) not in self._logged:
-            self._logged.add((session, subject))
-            log.warning("transactions with another node fail", reason=problem)
 
 
 def check_values(request: AddPartitions | VerifyPartitions) -> dict[str, Any]:

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, Protocol
+from enum import StrEnum
+from typing import NamedTuple, Protocol
 
-NODE_PREFIX: Final = "callboard-node"
-"""The beginning of the client id of a node. Its last part proves who it is, see ``cluster.credentials``."""
+
+class Purpose(StrEnum):
+    """What a node uses a connection for: the beginning of its client id, whose last part proves who it is.
+
+    See ``cluster.credentials``.
+    """
+
+    TRANSACTIONS = "callboard-node"
+    QUESTIONS = "callboard-node-asks"
+
+    @property
+    def shown(self) -> str:
+        return self.name.lower()
 
 
 class Sender(NamedTuple):
@@ -20,10 +32,11 @@ class Sender(NamedTuple):
 
 
 class PeerGate(Protocol):
-    def admit(self, client_id: str, connection: object) -> Sender | None:
+    def admit(self, client_id: str, connection: object, purpose: Purpose = Purpose.TRANSACTIONS) -> Sender | None:
         """The sender of a request by its client id. None if it is not a node, or has connected again since.
 
-        ``connection``: by which the request came. A client id serves only the first one that has used it.
+        ``connection``: by which the request came. A client id serves only the first one that has used it, and one
+        purpose.
         """
 
     def accepts(self, sender: Sender, topic: str, partition: int) -> bool:
