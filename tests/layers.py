@@ -82,8 +82,8 @@ PACKAGES: dict[str, Package] = {
         (
             *("actors", "actors/callboard_error.py", "actors/steps.py", "runtime/common", "runtime/disk"),
             *("runtime/client", "runtime/engine/clock.py", "runtime/kafka/cluster_view.py"),
-            *("runtime/kafka/peer_gate.py", "runtime/loading", "runtime/log", "runtime/settings"),
-            *("runtime/security", "runtime/topics"),
+            *("runtime/kafka/codec/own_api.py", "runtime/kafka/peer_gate.py", "runtime/kafka/questions.py"),
+            *("runtime/loading", "runtime/log", "runtime/security", "runtime/settings", "runtime/topics"),
         ),
     ),
     "runtime/cluster/engines": Package(
@@ -120,7 +120,7 @@ PACKAGES: dict[str, Package] = {
             *("actors/steps.py", "runtime/security"),
             # Only for a coordinator in a cluster.
             *("runtime/client", "runtime/cluster", "runtime/cluster/compaction", "runtime/cluster/engines"),
-            "runtime/log",
+            *("runtime/kafka/codec", "runtime/log"),
         ),
     ),
     # The public names, imported lazily; every package may read the version there.

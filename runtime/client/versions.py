@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from ..kafka.codec.own_api import ASK_NODE, ASK_NODE_KEY
+
 API_VERSIONS = "api_versions"
 
 
@@ -51,6 +53,7 @@ APIS: Mapping[str, VersionRange] = {
     "alter_user_scram_credentials": VersionRange(51, 0, 0),
     "consumer_group_heartbeat": VersionRange(68, 1, 1),
     "consumer_group_describe": VersionRange(69, 0, 1),
+    ASK_NODE: VersionRange(ASK_NODE_KEY, 0, 0),
 }
 """By kio's name of the API."""
 

@@ -22,6 +22,7 @@ from .content_loader import ContentLoader
 from .known_file import KnownFile
 from .node_gate import NodeGate
 from .node_peers import NodePeers
+from .node_questions import NodeQuestions
 from .offset_cleanups import DeleteOffsets
 from .register import Endpoint
 from .register_view import RegisterView
@@ -87,6 +88,7 @@ class ClusterConnection:
         self.view = RegisterView(self.ownership, addresses)
         ttl_s = self._environment.ttl_s
         self.peers = NodePeers(self.ownership, self.view, ttl_s, inter_broker_listener, peer_security)
+        self.questions = NodeQuestions(self.ownership, inter_broker_listener, peer_security)
         self._twins = TwinWatch(self.ownership, ttl_s)
         self.peer_gate = NodeGate(self.ownership)
         self.producer_ids = self.ownership.producer_ids
@@ -126,6 +128,7 @@ class ClusterConnection:
         if self._topics is not None:
             self._topics.halt()
         self.peers.close()
+        self.questions.close()
         self._twins.close()
 
     async def close(self) -> None:

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.group.reset_messages import ResetOffsets
 from ...actors.messages import DeleteGroup, GroupRequest, LeaveGroup, OffsetCommit, OffsetDelete, OffsetFetch
 from ..kafka.audit.group_changes import CHANGING, group_change
 from ..kafka.authentication.principal import IN_PROCESS
-from ..security.audit import Asked, Audit, Change, Who
+from ..security.audit import Asked, AskedBy, Audit, Change, Who
 
 if TYPE_CHECKING:
     from ..node.node import Node
 
 WHO: Final = Who(str(IN_PROCESS))
-
-
-class AskedBy(NamedTuple):
-    """On whose behalf the program calls a method. ``asked``: what that one has asked for. ``reason``: why."""
-
-    who: Who
-    asked: Asked
-    reason: str
 
 
 ASKED_BY: ContextVar[AskedBy | None] = ContextVar("callboard_asked_by", default=None)
@@ -46,10 +38,15 @@ def check_audit(audit: Audit) -> None:
         raise CoordinatorError(ErrorCode.KAFKA_STORAGE_ERROR, audit.refusal)
 
 
+def asked_by(method: str, reason: str = "") -> AskedBy:
+    """On whose behalf a method is called now."""
+    return ASKED_BY.get() or AskedBy(WHO, Asked(f"Coordinator.{method}"), reason)
+
+
 def record_change(node: Node, method: str, change: Change | None, reason: str = "", change_id: str = "") -> None:
     """Record a change by a method of the coordinator, if there is one. ``change_id``: its id, if it has one."""
     if change is not None:
-        caller = ASKED_BY.get() or AskedBy(WHO, Asked(f"Coordinator.{method}"), reason)
+        caller = asked_by(method, reason)
         node.services.audit.changed(caller.who, caller.asked, [change], caller.reason, change_id)
 
 

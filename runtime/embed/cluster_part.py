@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+from ...actors.errors import CoordinatorError, ErrorCode
 from ..client.security import load_security
 from ..cluster.engines import open_store
 from ..cluster.register_follower import RegisterFollower
@@ -13,11 +14,11 @@ from ..cluster.store import StoreRefused
 from ..common.errors import StartError
 from ..common.logs import get_logger
 from ..member.local import LocalConnector
-from .admin_requests import Recorded
 from .cluster_members import ClusterConnector
 from .cluster_requests import ClusterRequests
 from .group_owners import GroupOwners, RegisterSource
 from .node_requests import NodeRequests
+from .node_resets import NodeResets
 
 OBSERVES = (
     "this Coordinator is an observer and has no node: ask a Coordinator of the cluster that owns partitions, or "
@@ -39,7 +40,7 @@ class ClusterPart:
         self._owners = GroupOwners(security=load_security())
         self._news = asyncio.Event()
         self.connector = ClusterConnector(self._owners, local)
-        self.requests = ClusterRequests(self._owners, self._set_settings, self._own_rebalances)
+        self.requests = ClusterRequests(self._owners, self._set_settings, self._own_resets)
 
     def attach(self, source: RegisterSource) -> None:
         """Use this register from now on."""
@@ -84,11 +85,13 @@ class ClusterPart:
         assert node is not None, "set while the coordinator runs"
         await NodeRequests(node).set(settings)
 
-    async def _own_rebalances(self, group: str) -> Recorded:
-        """Asked for a group that the node of this process owns."""
-        node = None if self._local is None else self._local.node
-        assert node is not None, "it owns the group"
-        return await NodeRequests(node).rebalances(group)
+    async def _own_resets(self) -> NodeResets:
+        """Records of resets are kept in the data folder of the node that was asked."""
+        if self._local is None:
+            raise CoordinatorError(ErrorCode.UNSUPPORTED_VERSION, OBSERVES)
+        node = self._local.node
+        assert node is not None, "asked while the coordinator runs"
+        return await NodeRequests(node).resets()
 
 
 class Observer:

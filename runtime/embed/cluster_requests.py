@@ -12,16 +12,20 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ...actors.errors import CoordinatorError, ErrorCode
-from ...actors.messages import GroupRequest
+from ...actors.messages import ExplainGroup, GroupRequest
 from ..client.connection import ChannelLost, Connection, connect_to
 from ..client.errors import RETRIABLE_ERRORS
 from ..client.reaching import connect_to_any
+from ..kafka.codec.message_json import read_message, write_message
+from ..kafka.codec.own_api import ASK_NODE
+from ..kafka.node_subjects import SUBJECTS, GroupRecorded
 from ..member.messages import TRANSLATIONS, error_of
 from ..member.tcp import create_topics, delete_topic, grow_topics
 from ..settings.address import Address
 from .admin_requests import NamedTopics, Recorded, no_such_topic, uses_topic
 from .cluster_offsets import describe_topics, offsets_since
 from .consumer_groups import DESCRIBE, describe_values, read_response
+from .forwarded_requests import error_of_reply
 from .group_owners import GroupOwners
 from .node_resets import NodeResets
 from .results import ListedGroup, TopicDescription
@@ -33,16 +37,16 @@ RETRY_PAUSE_S = 0.1
 CONCURRENT_GROUPS_MAX = 100
 
 T = TypeVar("T")
-OwnRebalances = Callable[[str], Awaitable[Recorded]]
+OwnResets = Callable[[], Coroutine[Any, Any, NodeResets]]
 SetSettings = Callable[[Mapping[str, float | bool | str | None]], Awaitable[None]]
 
 
 class ClusterRequests:
-    """``AdminRequests``. ``set_settings``: changes those of this process's node. ``own_rebalances``: asks that node."""
+    """``AdminRequests``. ``set_settings``: changes those of this process's node. ``own_resets``: its resets."""
 
-    def __init__(self, owners: GroupOwners, set_settings: SetSettings, own_rebalances: OwnRebalances) -> None:
+    def __init__(self, owners: GroupOwners, set_settings: SetSettings, own_resets: OwnResets) -> None:
         self._set_settings = set_settings
-        self._own_rebalances = own_rebalances
+        self.resets = own_resets
         self._owners = owners
         self._connections: dict[Address, Connection] = {}
 
@@ -58,14 +62,20 @@ class ClusterRequests:
     async def _ask_owner(self, message: GroupRequest) -> Any:
         translation = TRANSLATIONS.get(type(message))
         if translation is None:
-            raise CoordinatorError(ErrorCode.UNSUPPORTED_VERSION, "a cluster has no such request between its nodes")
+            return await self._ask_own(message, SUBJECTS[type(message).__name__].reply)
         address = self._owners.owner(message.group_id).address
         response = await self._ask(address, translation.api, translation.values(message))
-        reply = translation.reply(message, response)
-        error = _error_of_reply(reply)
-        if error in RETRIABLE_ERRORS:
-            raise _refused(error, f"group {message.group_id!r}")
-        return reply
+        return _final(message.group_id, translation.reply(message, response))
+
+    async def _ask_own(self, message: GroupRequest, reply: Any) -> Any:
+        """By the API that Kafka does not have. Raises CoordinatorError, also for a node of an older version."""
+        address = self._owners.owner(message.group_id).address
+        values = {"subject": type(message).__name__, "group_id": message.group_id, "asked_by": b""}
+        response = await self._ask(address, ASK_NODE, {**values, "content": write_message(message)})
+        if response.error_code:
+            text = f"group {message.group_id!r}: {response.error_message or error_of(response.error_code).name}"
+            raise CoordinatorError(error_of(response.error_code), text)
+        return _final(message.group_id, read_message(reply, response.content))
 
     async def describe_consumer_group(self, group: str) -> NamedTopics:
         return await self._repeat(partial(self._describe_consumer_group, group))
@@ -78,12 +88,10 @@ class ClusterRequests:
         return read_response(response, error)
 
     async def rebalances(self, group: str) -> Recorded:
-        """Kafka's protocol cannot ask another node for its records."""
-        source, owner = self._owners.source, self._owners.owner(group)
-        if source is not None and owner.session == source.own_session:
-            return await self._own_rebalances(group)
-        text = f"group {group!r} is on the node {owner.address}: ask it there, since nodes do not exchange records"
-        raise CoordinatorError(ErrorCode.NOT_COORDINATOR, text)
+        recorded: GroupRecorded = await self._repeat(partial(self._ask_own, ExplainGroup(group), GroupRecorded))
+        if recorded.error:
+            raise _refused(recorded.error, f"group {group!r}")
+        return Recorded(recorded.records, recorded.now)
 
     async def list_groups(
         self, states: frozenset[str] = frozenset(), types: frozenset[str] = frozenset()
@@ -138,9 +146,6 @@ class ClusterRequests:
     async def _offsets_since(self, name: str, time_ms: int) -> dict[int, int]:
         return await offsets_since(self._ask, await self._connect_to_any(), name, time_ms)
 
-    async def resets(self) -> NodeResets:
-        raise CoordinatorError(ErrorCode.UNSUPPORTED_VERSION, "a cluster has no such request between its nodes")
-
     async def create_topic(self, name: str, partitions: int) -> None:
         await create_topics(await self._connect_to_any(), {name: partitions})
 
@@ -173,6 +178,9 @@ class ClusterRequests:
             async with asyncio.timeout(self._owners.timeout_s()):
                 if connection is None or connection.is_lost:
                     connection = self._keep(await connect_to(address, CLIENT_ID, self._owners.security))
+                if api not in connection.exchange.versions:
+                    text = f"the node {address} has an older version of Callboard, which has no {api}"
+                    raise CoordinatorError(ErrorCode.UNSUPPORTED_VERSION, text)
                 return await connection.ask(api, values)
         except TimeoutError as error:
             if connection is not None:
@@ -202,13 +210,12 @@ class ClusterRequests:
                 await asyncio.sleep(RETRY_PAUSE_S)
 
 
-def _error_of_reply(reply: Any) -> ErrorCode:
-    """The error code of an answer about a group: of the whole, or the first of a commit."""
-    if isinstance(reply, ErrorCode):
-        return reply
-    errors = getattr(reply, "errors", None)
-    error: ErrorCode = reply.error if errors is None else next(iter(errors), ErrorCode.NONE)
-    return error
+def _final(group: str, reply: Any) -> Any:
+    """The reply, unless its error says to ask again: then CoordinatorError is raised."""
+    error = error_of_reply(reply)
+    if error in RETRIABLE_ERRORS:
+        raise _refused(error, f"group {group!r}")
+    return reply
 
 
 def _refused(error: ErrorCode, subject: str) -> CoordinatorError:

@@ -16,7 +16,9 @@ from ..common.errors import StartError
 from ..disk.group_commit import outcome_of
 from ..kafka.audit.audited_topics import Growth, creation, deletion
 from ..kafka.services import Origin
+from ..node.group_figures import TopicRanges
 from ..node.recording import finish_records
+from ..node.topic_ranges import read_ranges
 from ..security.audit import alteration
 from ..settings.dynamic import InvalidSetting
 from ..topics.store import NewTopic
@@ -73,6 +75,10 @@ class NodeRequests:
         recorder = self._node.groups.event_log.recorder
         await finish_records(recorder)
         return Recorded(recorder.records(group), explained.now)
+
+    async def ranges(self, names: Iterable[str]) -> TopicRanges:
+        """The offsets of topics. Those that are not known are left out."""
+        return await read_ranges(map((await self.loaded()).topics.get, names))
 
     async def list_groups(
         self, states: frozenset[str] = frozenset(), types: frozenset[str] = frozenset()

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from .admin import Admin
+from .any_group import requests_of
 from .coordinator import Coordinator
 from .explaining import Explaining
-from .node_requests import NodeRequests
 from .thread import ThreadCoordinator
 
 if TYPE_CHECKING:
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 class PortAdmin(Admin, Explaining):
-    """The methods about groups. ``requests``: raises RuntimeError if there is no running node."""
+    """The methods about groups, in a cluster about those of all nodes.
+
+    ``requests``: raises RuntimeError if there is no running node.
+    """
 
     def __init__(self, requests: Callable[[], AdminRequests]) -> None:
         self._ask = requests
@@ -42,7 +45,8 @@ class Port(NamedTuple):
 def port_of(coordinator: Coordinator | ThreadCoordinator) -> Port:
     """Of a coordinator that may not have started yet."""
     asynchronous = coordinator.asynchronous if isinstance(coordinator, ThreadCoordinator) else coordinator
-    return Port(PortAdmin(asynchronous._requests), asynchronous._running_node, asynchronous._own_loop)
+    node = asynchronous._running_node
+    return Port(PortAdmin(lambda: requests_of(node())), node, asynchronous._own_loop)
 
 
 def port_of_node(node: Callable[[], Node | None], loop: asyncio.AbstractEventLoop) -> Port:
@@ -54,4 +58,4 @@ def port_of_node(node: Callable[[], Node | None], loop: asyncio.AbstractEventLoo
             raise RuntimeError("the server is being started")
         return found
 
-    return Port(PortAdmin(lambda: NodeRequests(opened())), opened, lambda: loop)
+    return Port(PortAdmin(lambda: requests_of(opened())), opened, lambda: loop)

@@ -7,9 +7,10 @@ import struct
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from ...actors.engine_ports import ReplyTo
 from ...actors.error_reply import error_reply
 from ...actors.errors import CoordinatorError, ErrorCode
-from ...actors.messages import GroupRequest, JoinGroup, SyncGroup, TxnOffsetCommit
+from ...actors.messages import GroupRequest, TxnOffsetCommit
 from ...actors.steps import Steps
 from ...actors.transactions.messages import AddPartitions, TransactionRequest, VerifyPartitions
 from ...actors.transactions.peers import Peers
@@ -168,11 +169,11 @@ class Call:
         self._encode = encode
         self.connection.services.groups.post(message, self)
 
-    def ask_group_queued(self, message: JoinGroup | SyncGroup, encode: Encoder) -> None:
-        """Like ``ask_group``, for requests that all members send: the response goes through the response queue."""
+    def ask_group_through(self, message: GroupRequest, encode: Encoder, reply_to: ReplyTo) -> None:
+        """Like ``ask_group``. The reply goes to ``reply_to``, which passes it on to ``set`` or ``set_exception``."""
         self._message = message
         self._encode = encode
-        self.connection.services.groups.post(message, QueuedReplySlot(self, message.group_id))
+        self.connection.services.groups.post(message, reply_to)
 
     def ask_transactions(
         self, message: TransactionRequest | TxnOffsetCommit, encode: Encoder, coordinator: Peers | None = None

@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
+from ...actors.coordinator.partitions import GroupPartitions
 from ...actors.engine_ports import Clock, ReplyTo
-from ...actors.messages import GroupRequest, ListedGroup, TxnOffsetCommit
+from ...actors.group.event_log import EventLog
+from ...actors.messages import GroupChanged, GroupRequest, ListedGroup, TxnOffsetCommit
 from ...actors.transactions.messages import TransactionRequest
 from ...actors.transactions.peers import Peers
 from ...actors.transactions.table import TransactionTable
@@ -63,7 +65,14 @@ class ListedGroups(Protocol):
 
 
 class GroupRouter(MessageRouter, Protocol):
-    """The groups: sends a request to the actor of its group."""
+    """The groups: sends a request to the actor of its group.
+
+    ``event_log`` has the flight recorder, ``listed`` the entries of groups with an actor, ``partitions`` all groups.
+    """
+
+    event_log: EventLog
+    listed: dict[str, GroupChanged]
+    partitions: GroupPartitions
 
     def answer_at_once(self, message: GroupRequest) -> Any:
         """The reply of an idle group; NOT_HANDLED if the message has to be sent by ``post``."""

@@ -9,6 +9,7 @@ from ...actors.ports import Random
 from ...actors.transactions.peers import Peers
 from ..kafka.cluster_view import ClusterView
 from ..kafka.peer_gate import PeerGate
+from ..kafka.questions import Questions
 from ..log.store import LogStore, Ownership
 from ..security.store import SecurityStore
 from ..settings.dynamic import DynamicSettings
@@ -45,6 +46,9 @@ class Cluster(Protocol):
 
     @property
     def peers(self) -> Peers: ...
+
+    @property
+    def questions(self) -> Questions: ...
 
     @property
     def peer_gate(self) -> PeerGate: ...

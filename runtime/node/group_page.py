@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,20 +21,18 @@ from ...actors.consumer_group.messages import ConsumerGroupDescribed, DescribeCo
 from ...actors.consumer_group.records import CONSUMER
 from ...actors.errors import ErrorCode
 from ...actors.messages import DescribeGroup, Fetched, OffsetFetch
-from ...actors.steps import pieces
-from ..topics.topic import NOT_LED
-from .group_figures import GroupFigures, TopicRange, TopicRanges, of_classic, of_consumers, of_passivated
+from .group_figures import GroupFigures, TopicRanges, of_classic, of_consumers, of_passivated
 from .group_query import ORDERS, GroupQuery, InvalidQuery, matcher, parse_query
 from .group_series import NAME_CHARACTERS_MAX, STYLES, Brokers, Series, Style, families, label
 from .health import BadQuery
 from .kept_page import KeptPage
 from .lag import LAG_TIMEOUT_S, ORIGIN
+from .topic_ranges import read_ranges
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
     from ..engine.reply import Reply
-    from ..topics.topic import Topic
     from .node import Node
     from .sample import NodeSource
 
@@ -50,9 +47,6 @@ GROUPS_PER_BATCH = 32
 
 PAGES_KEPT = 16
 """Pages that are kept for a second. They have different queries."""
-
-PARTITIONS_PER_TURN = 256
-"""Partitions of topics that are read without a pause."""
 
 
 class GroupPages:
@@ -251,26 +245,6 @@ class FamilyCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         return self._metrics
-
-
-async def read_ranges(topics: Iterable[Topic | None]) -> TopicRanges:
-    """Of the topics that this server leads, in pieces. The coordinator's own are left out."""
-    ranges: dict[str, TopicRange] = {}
-    read = 0
-    for topic in topics:
-        if topic is None or topic.is_internal or topic.leader_epoch == NOT_LED:
-            continue
-        starts, ends = array("q"), array("q")
-        for piece in pieces(range(len(topic.partitions))):
-            logs = [topic.partitions.peek(number) for number in piece]
-            starts.extend(log.start_offset for log in logs)
-            ends.extend(log.end_offset for log in logs)
-            read += len(logs)
-            if read >= PARTITIONS_PER_TURN:
-                read = 0
-                await asyncio.sleep(0)
-        ranges[topic.name] = TopicRange(starts, ends)
-    return ranges
 
 
 def _addresses(node: Node) -> dict[int, str]:

@@ -21,7 +21,7 @@ from ...actors.steps import run_steps
 from ..common.logs import get_logger
 from ..disk.disk import Disk
 from ..engine.system import System
-from ..kafka.api import APIS, NODE_APIS, Routes
+from ..kafka.api import APIS, NODE_APIS, OWN_APIS, Routes
 from ..kafka.cluster_view import ClusterView, SingleNode
 from ..kafka.connections.client_buffers import ClientBuffers
 from ..kafka.connections.connection_places import ConnectionPlaces
@@ -395,7 +395,7 @@ def _routes(options: Options, data: NodeData, environment: Environment) -> Route
         return Routes(authorizer, audit=audit, quotas=_quotas(data, environment), counts=counts)
     return Routes(
         authorizer,
-        (*APIS, *NODE_APIS),
+        (*APIS, *NODE_APIS, *OWN_APIS),
         cluster.has_lease,
         cluster.peer_gate,
         audit,

@@ -20,10 +20,23 @@ class Who(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """The request: ``api`` is Kafka's name, "DeleteGroups", or a method's, "Coordinator.delete"."""
+    """The request: ``api`` is Kafka's name, "DeleteGroups", or a method's, "Coordinator.delete".
+
+    ``asked_on`` and ``done_on``: the ids of two nodes of a cluster, if one was asked and the other has done it.
+    """
 
     api: str
     version: int | None = None
+    asked_on: int | None = None
+    done_on: int | None = None
+
+
+class AskedBy(NamedTuple):
+    """On whose behalf a program, or another node, asks for something. ``reason``: why."""
+
+    who: Who
+    asked: Asked
+    reason: str
 
 
 class Change(NamedTuple):

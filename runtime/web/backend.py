@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, TypeVar
 
+from ..embed.any_group import requests_of
 from ..embed.port import Port
+from ..node.group_figures import TopicRanges
 
 PATIENCE_S: Final = 2.0
 """A coordinator that does not answer for so long counts as unavailable."""
@@ -25,6 +27,10 @@ class Backend:
         self.admin = port.admin
         self.node = port.node
         self._loop = port.loop
+
+    async def ranges(self, topics: Iterable[str]) -> TopicRanges:
+        """The offsets of topics, of those that are known. On the coordinator's loop."""
+        return await requests_of(self.node()).ranges(topics)
 
     async def ask(self, question: Callable[[], Awaitable[T]]) -> T:
         """The answer of a coroutine that runs on the coordinator's loop. Raises Unavailable, and what it raises."""

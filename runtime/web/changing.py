@@ -11,10 +11,10 @@ from typing import Any, Final, TypeVar
 import pykka
 from starlette.requests import Request
 
-from ..embed.audited_requests import ASKED_BY, AskedBy
+from ..embed.audited_requests import ASKED_BY
 from ..embed.results import Target
 from ..kafka.authentication.principal import ANONYMOUS, USER, Principal
-from ..security.audit import Asked, Who
+from ..security.audit import Asked, AskedBy, Who
 from .backend import Backend, Unavailable
 from .guard import USER_KEY
 from .json_replies import JsonResponse

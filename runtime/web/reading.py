@@ -14,7 +14,6 @@ from starlette.responses import Response
 from ...actors.errors import CoordinatorError, ErrorCode
 from ..embed.results import CommittedOffset, GroupDescription, TopicPartition
 from ..node.group_figures import TopicRanges
-from ..node.group_page import read_ranges
 from ..settings.table import SETTINGS, Settings
 from .backend import Backend
 from .group_list import BadParameter, parse_query, select
@@ -120,10 +119,9 @@ class Reading:
 
     async def _offsets(self, group: str) -> FoundOffsets:
         """On the coordinator's loop."""
-        node = self._backend.node()
         offsets = await self._backend.admin.offsets(group)
         topics = dict.fromkeys(topic for topic, _ in offsets)
-        return FoundOffsets(offsets, await read_ranges(node.topics.get(topic) for topic in topics))
+        return FoundOffsets(offsets, await self._backend.ranges(topics))
 
 
 def _lag_json(group: str, found: FoundOffsets) -> dict[str, Any]:

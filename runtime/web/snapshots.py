@@ -24,8 +24,8 @@ from ...actors.messages import DescribeGroup, Fetched, OffsetFetch
 from ...actors.records import CLASSIC
 from ..kafka.services import Origin
 from ..node.group_figures import TopicRanges, of_classic, of_consumers
-from ..node.group_page import read_ranges
 from ..node.node import Node
+from ..node.topic_ranges import read_ranges
 from .backend import PATIENCE_S, Backend, Unavailable
 from .group_rows import FoundGroup, GroupRow, GroupsCopy, ListedState, Pacer, RowCache, row_of
 from .group_table import GroupTable

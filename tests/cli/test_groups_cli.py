@@ -27,7 +27,7 @@ from callboard.runtime.cli.groups.report import format_partitions
 from callboard.runtime.client.cluster import Cluster, GroupListing
 from callboard.runtime.client.versions import APIS
 from callboard.runtime.kafka.api import APIS as SERVED
-from callboard.runtime.kafka.api import NODE_APIS
+from callboard.runtime.kafka.api import NODE_APIS, OWN_APIS
 
 
 @pytest.fixture(scope="module")
@@ -387,7 +387,7 @@ def test_invalid_address_exits_with_2(callboard: GroupsCommand, address: str) ->
 
 def test_client_uses_versions_that_server_supports() -> None:
     """All versions that the client can write are served, some between nodes, so these tests detect a wrong version."""
-    served = {api.key: api for api in (*SERVED, *NODE_APIS)}
+    served = {api.key: api for api in (*SERVED, *NODE_APIS, *OWN_APIS)}
     for name, known in APIS.items():
         api = served[known.api_key]
         assert name == api.name

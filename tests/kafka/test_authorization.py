@@ -29,7 +29,7 @@ from callboard.runtime.kafka.authentication.principal import ANONYMOUS
 from callboard.runtime.kafka.authorization.authorize import authorize
 from callboard.runtime.kafka.authorization.authorizer import AllowAll
 from callboard.runtime.kafka.authorization.checks import READ_TOPIC
-from callboard.runtime.kafka.peer_gate import Sender
+from callboard.runtime.kafka.peer_gate import Purpose, Sender
 from callboard.runtime.node.metrics import metrics
 from callboard.runtime.security.resources import Operation, ResourceType
 
@@ -347,7 +347,7 @@ async def test_add_partitions_to_txn_of_brokers_needs_cluster_action_only(tmp_pa
 class GateOfNode:
     """Admits the clients of tests as nodes of the cluster."""
 
-    def admit(self, client_id: str, _connection: object) -> Sender | None:
+    def admit(self, client_id: str, connection: object, purpose: Purpose = Purpose.TRANSACTIONS) -> Sender | None:
         return Sender("node", 1, 1) if client_id == "wire" else None
 
     def accepts(self, _sender: Sender, _topic: str, _partition: int) -> bool:

@@ -101,7 +101,7 @@ async def test_refused_node_is_logged_once(file: Path, tmp_path: Path, caplog: p
         peers = NodePeers(node, AsyncMock(), 10.0, "SASL", from_file(file))
         for _ in range(2):
             with pytest.raises(LoginRefused, match="no token from"):
-                await peers._ask("s1", "write_txn_markers", {})
+                await peers._connections.ask("s1", "write_txn_markers", {})
     [logged] = [record.getMessage() for record in caplog.records if "another node" in record.getMessage()]
     assert "no token from file" in logged
 

@@ -27,6 +27,7 @@ from ..authorization.authorizer import Authorizer
 from ..authorization.checks import Check
 from ..authorization.granted_at_once import at_once_if_granted
 from ..call import Call
+from ..codec.own_api import ASK_NODE, ASK_NODE_KEY
 from ..codec.schemas import Schema, schema
 from ..lease import AtOnce, at_once_with_lease, with_lease
 from ..peer_gate import PeerGate
@@ -210,6 +211,19 @@ APIS: tuple[Api, ...] = (
 NODE_APIS: tuple[Api, ...] = (Api(27, "write_txn_markers", 1, 1),)
 """Served in a cluster only, to its nodes, which prove who they are in another way than clients."""
 
+OWN_APIS: tuple[Api, ...] = (
+    Api(
+        ASK_NODE_KEY,
+        ASK_NODE,
+        0,
+        0,
+        items=(checks.DESCRIBE_GROUP, checks.READ_GROUP, checks.DELETE_GROUP, checks.READ_TOPIC),
+        overlaps=True,
+        needs_lease=True,
+    ),
+)
+"""What Kafka does not have. Only Callboard's own clients are told of it."""
+
 API_VERSIONS_KEY = 18
 
 WAITS_FOR_LOG = frozenset((8, 22, 25, 26, 28, 42, 47, 68))
@@ -272,7 +286,7 @@ class Routes:
         self.counts = counts
         self._has_lease = has_lease
         self._deadlines = AnswerDeadlines()
-        self._apis = {api.key: api for api in (APIS if apis is None else apis)}
+        self._apis = {api.key: api for api in ((*APIS, *OWN_APIS) if apis is None else apis)}
 
     def find(self, key: int, version: int) -> Route | None:
         """Return the route of an API version; None if it is not served."""
@@ -331,4 +345,4 @@ def _unsupported_api_versions() -> Route:
 @cache
 def find_row(name: str) -> Api:
     """Return the row of an API by kio's name for it ("join_group")."""
-    return next(api for api in (*APIS, *NODE_APIS) if api.name == name)
+    return next(api for api in (*APIS, *NODE_APIS, *OWN_APIS) if api.name == name)

@@ -13,6 +13,9 @@ from ..codec.codes import NO_THROTTLE
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """Valid client software names and versions (KIP-511)."""
 
+OWN_PREFIX = "callboard"
+"""How the client ids of Callboard's nodes and tools begin. Others need not read a key that Kafka does not have."""
+
 FEATURES_FROM = 3
 FEATURES_FROM_ZERO_FROM = 4
 """Older clients cannot read features whose lowest version is 0, so Kafka leaves them out."""
@@ -27,7 +30,8 @@ def handle(call: Call) -> None:
     version = getattr(call.request, "client_software_version", "unknown")
     if SOFTWARE.fullmatch(name) and SOFTWARE.fullmatch(version):
         node_apis = () if call.services.peer_gate is None else api.NODE_APIS
-        _answer(call, ErrorCode.NONE, (*api.APIS, *node_apis))
+        own_apis = api.OWN_APIS if call.connection.client_id.startswith(OWN_PREFIX) else ()
+        _answer(call, ErrorCode.NONE, (*api.APIS, *node_apis, *own_apis))
     else:
         _answer(call, ErrorCode.INVALID_REQUEST, ())
 

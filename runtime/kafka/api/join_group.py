@@ -12,7 +12,7 @@ from ....actors.steps import SHORT_WORK_ITEMS, Steps, pieces, run_steps
 from ....actors.strings import STRING_BYTES_MAX
 from ..authorization.authorize import authorize
 from ..authorization.checks import READ_GROUP
-from ..call import Body, Call
+from ..call import Body, Call, QueuedReplySlot
 from ..codec.codes import NO_THROTTLE, milliseconds
 from ..codec.rows import Row, encode_rows, without_column
 from ..refusals import report_over_limit
@@ -62,7 +62,7 @@ def handle(call: Call) -> None:
         can_skip_assignment=call.version >= SKIP_ASSIGNMENT_FROM,
         reason=getattr(request, "reason", None),
     )
-    call.ask_group_queued(message, _note_and_encode)
+    call.ask_group_through(message, _note_and_encode, QueuedReplySlot(call, message.group_id))
 
 
 def _note_and_encode(call: Call, answer: Joined) -> Body:

@@ -9,7 +9,7 @@ from ....actors.messages import Synced, SyncGroup
 from ....actors.steps import SHORT_WORK_ITEMS, Steps, pieces
 from ..authorization.authorize import authorize
 from ..authorization.checks import READ_GROUP
-from ..call import Call, shorten
+from ..call import Call, QueuedReplySlot, shorten
 from ..codec.codes import NO_THROTTLE
 
 PROTOCOL_REQUIRED_FROM = 5  # KIP-559
@@ -53,7 +53,7 @@ def _ask_group(call: Call, assignments: tuple[tuple[str, bytes], ...]) -> None:
         protocol_name=getattr(request, "protocol_name", None),
         assignments=assignments,
     )
-    call.ask_group_queued(message, encode)
+    call.ask_group_through(message, encode, QueuedReplySlot(call, message.group_id))
     if assignments:
         shorten(call, replace(request, assignments=()), message._replace(assignments=()))
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ....actors.messages import Described, DescribeGroup, OffsetFetch
+from ....actors.group.reset_messages import ResetOffsets
+from ....actors.messages import Described, DescribeGroup, GroupRequest, LeaveGroup, OffsetFetch
 from ....actors.steps import Steps
 from ...engine.reply import Reply
+from ...security.audit import AskedBy
 from ..authorization.checks import DELETE_GROUP, READ_GROUP, Check
 from ..authorization.quiet_check import would_allow
 from ..call import Call, message_of, watch
@@ -72,6 +74,26 @@ def _record(call: Call, offsets: Answer, reply: Any) -> None:
     made = group_change(message_of(call), offsets.value, reply)
     if made is not None:
         record(call, [made.change], made.reason)
+
+
+def watch_change(call: Call, message: GroupRequest, caller: AskedBy, send: Callable[[], None]) -> None:
+    """Send a message that may change a group, by ``send``, and record what it has changed on behalf of ``caller``."""
+    audit = call.services.audit
+    if not audit.is_on:
+        send()
+        return
+    offsets = Answer()
+    if not isinstance(message, LeaveGroup | ResetOffsets):
+        call.services.groups.post(OffsetFetch(message.group_id, None), offsets)
+
+    def observe(reply: Any) -> None:
+        made = group_change(message, offsets.value, reply)
+        if made is not None:
+            change_id = getattr(message, "change_id", "")
+            audit.changed(caller.who, caller.asked, [made.change], caller.reason or made.reason, change_id)
+
+    send()
+    watch(call, observe)
 
 
 def _is_allowed(call: Call, check: Check) -> bool:

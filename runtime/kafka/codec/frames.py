@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any
 
 from .kio import kio
+from .own_api import ASK_NODE
 
 RESPONSE_BYTES_MAX = 100 * 1024 * 1024
 """A larger response is not Kafka's: the server speaks another protocol."""
@@ -82,6 +83,10 @@ def decode(name: str, version: int, correlation_id: int, payload: bytes) -> Any:
 @cache
 def message_type(name: str, version: int, kind: str) -> Any:
     """kio's class of a message. ``name``: kio's name of the API; ``kind``: "request" or "response"."""
+    if name == ASK_NODE:
+        from .own_messages import MESSAGES
+
+        return MESSAGES[kind]
     module = kio(f"schema.{name}.v{version}.{kind}")
     return getattr(module, "".join(word.capitalize() for word in name.split("_")) + kind.capitalize())
 

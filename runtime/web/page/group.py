@@ -11,7 +11,6 @@ from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.recorder.flight_recorder import RECORDS_KEPT
 from ...embed.results import CommittedOffset, GroupDescription, GroupExplanation, GroupMember, TopicPartition
 from ...node.group_figures import TopicRanges
-from ...node.group_page import read_ranges
 from ..backend import Backend
 from ..group_list import BadParameter
 from ..reading import path_text
@@ -99,9 +98,8 @@ async def read_group(backend: Backend, group: str) -> Group:
         return Group(explained, None, {}, {})
     offsets = await backend.admin.offsets(group)
     assigned = {topic for member in described.members for topic, _ in member.assigned or ()}
-    node = backend.node()
     names = dict.fromkeys((*(topic for topic, _ in offsets), *assigned))
-    return Group(explained, described, offsets, await read_ranges(node.topics.get(name) for name in names))
+    return Group(explained, described, offsets, await backend.ranges(names))
 
 
 # The tabs ------------------------------------------------------------------------------------------------------------

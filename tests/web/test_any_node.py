@@ -1,0 +1,143 @@
+"""In a cluster each node answers about each group, over HTTP: two nodes, with the store in a folder."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from audit_helpers import audit_lines
+from harness import async_test
+from http_api_helpers import REASON, Api
+
+import callboard.web
+from callboard import Coordinator
+from callboard.actors.javahash import offsets_partition
+from callboard.runtime.cluster.register import Register
+from callboard.runtime.security.audit_file import FILE_NAME
+
+DEADLINE_S = 60.0
+COUNTS: Any = {"offsets_topic_num_partitions": 4, "transaction_state_log_num_partitions": 2}
+GROUPS = tuple(f"group-{number}" for number in range(6))
+
+
+class Served(NamedTuple):
+    coordinator: Coordinator
+    api: Api
+
+    @property
+    def register(self) -> Register:
+        cluster: Any = self.coordinator.node.environment.cluster
+        register: Register = cluster.ownership.register
+        return register
+
+    @property
+    def node_id(self) -> int:
+        return self.coordinator.node.services.cluster.node_id
+
+    def owner_of(self, group: str) -> int:
+        """The id of the node that owns a group."""
+        register = self.register
+        return register.nodes[register.owners[offsets_partition(group, register.counts.offsets)]].node_id
+
+    def changes(self, group: str) -> list[dict[str, Any]]:
+        """What the audit trail of this node says about a group."""
+        lines = audit_lines(self.coordinator.node.data.folder.path)
+        return [line for line in lines if line.get("resource") == f"Group:{group}"]
+
+
+@asynccontextmanager
+async def two_nodes(folder: Path, **options: Any) -> AsyncIterator[tuple[Served, Served]]:
+    store = folder / "store"
+    store.mkdir()
+    settings = {**COUNTS, **options}
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        Coordinator(folder / "a", cluster=store.as_uri(), node_name="a", topics={"jobs": 2}, **settings) as first,
+        Coordinator(folder / "b", cluster=store.as_uri(), node_name="b", topics={"jobs": 2}, **settings) as second,
+    ):
+        nodes = (
+            Served(first, Api(callboard.web.app(first))),
+            Served(second, Api(callboard.web.app(second))),
+        )
+        while not all(is_settled(node.register) for node in nodes):
+            await asyncio.sleep(0.02)
+        for group in GROUPS:
+            await first.reset(group, {("jobs", 0): 0, ("jobs", 1): 0})
+        yield nodes
+
+
+def is_settled(register: Register) -> bool:
+    """Whether both nodes have half of the partitions: they do not move any more."""
+    counts = Counter(register.owners)
+    return len(counts) == 2 and len(set(counts.values())) == 1
+
+
+@async_test
+async def test_both_nodes_answer_about_all_groups(tmp_path: Path) -> None:
+    async with two_nodes(tmp_path, group_initial_rebalance_delay_ms=0) as (first, second):
+        assert {first.owner_of(group) for group in GROUPS} == {first.node_id, second.node_id}
+        for group in GROUPS:
+            async with second.coordinator.member(group, resources={"jobs": 2}) as member:
+                await anext(aiter(member.assignments()))
+                answers = [
+                    [
+                        await node.api.json(f"groups/{group}"),
+                        await node.api.items(f"groups/{group}/members"),
+                        [(row["partition"], row["offset"]) for row in await node.api.items(f"groups/{group}/offsets")],
+                        (await node.api.json(f"groups/{group}/explain"))["rebalances"],
+                    ]
+                    for node in (first, second)
+                ]
+                assert answers[0] == answers[1]
+                described, members, offsets, rebalances = answers[0]
+                assert (described["state"], len(members), offsets) == ("Stable", 1, [(0, 0), (1, 0)])
+                assert rebalances[0]["cause"] == "new_member"
+        for node in (first, second):
+            assert (await node.api.request("GET", "groups/unknown")).status_code == 404
+            assert (await node.api.request("GET", "groups/unknown/explain")).status_code == 404
+
+
+@async_test
+async def test_changes_on_another_node_name_both_nodes_in_the_audit_trail(tmp_path: Path) -> None:
+    async with two_nodes(tmp_path, audit="file", group_initial_rebalance_delay_ms=0) as (first, second):
+        group = next(group for group in GROUPS if first.owner_of(group) == second.node_id)
+        asked = f"groups/{group}"
+        async with second.coordinator.member(group, resources={"jobs": 2}) as member:
+            await anext(aiter(member.assignments()))
+            evicted = await first.api.change("POST", f"{asked}/evict")
+            assert len(evicted["removed"]) == 1
+        targets = [{"topic": "jobs", "partition": 0, "to": 7}]
+        for to in ("latest", {"time": "2026-01-31T08:00:00Z"}):  # known to the leader of the topic only
+            at_end = [{"topic": "jobs", "partition": 0, "to": to}]
+            for node in (first, second):
+                plan = await node.api.change("POST", f"{asked}/reset", targets=at_end, dry_run=True)
+                assert plan["partitions"][0]["after"] >= 10**12, "where a topic of a cluster begins"
+        plan = await first.api.change("POST", f"{asked}/reset", targets=targets, dry_run=True)
+        done = await first.api.change("POST", f"{asked}/reset", targets=targets)
+        assert plan["partitions"] == done["partitions"]
+        assert [(row["before"], row["after"]) for row in done["partitions"]] == [(0, 7)]
+        assert (await second.coordinator.offsets(group))["jobs", 0].offset == 7
+        await first.api.change("DELETE", f"{asked}/offsets", partitions=[{"topic": "jobs", "partition": 1}])
+        await first.api.change("DELETE", asked)
+        assert (await first.api.request("DELETE", asked, REASON)).status_code == 404
+        while len(lines := second.changes(group)) < 4:  # they are written by a thread
+            await asyncio.sleep(0.02)
+        assert [line["operation"] for line in lines] == [
+            "remove members",
+            "reset",
+            "delete offsets",
+            "delete",
+        ]
+        for line in lines:
+            assert (line["asked_on"], line["done_on"]) == (first.node_id, second.node_id)
+            assert (line["principal"], line["listener"], line["reason"]) == (
+                "User:ANONYMOUS",
+                "web",
+                REASON["reason"],
+            )
+        assert lines[1]["api"] == "POST /api/v1/groups/{group}/reset"
+        assert not (tmp_path / "a" / FILE_NAME).exists(), "it has changed nothing itself"
