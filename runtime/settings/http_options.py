@@ -11,6 +11,9 @@ from .address import Address, is_loopback, parse_address
 
 HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 RESERVED: Final = ("host", "origin", "content-type", "content-length", "connection", "transfer-encoding")
+SECRET: Final = ("authorization", "proxy-authorization", "cookie")
+"""Headers whose values must not be in the audit trail."""
+
 LOCALHOST: Final = "localhost"
 
 
@@ -51,7 +54,7 @@ def parse_web(address: str | None, trusted_header: str | None) -> WebOptions | N
         return None
     parsed = parse_address("web", address)
     if trusted_header is not None:
-        if not HEADER.fullmatch(trusted_header) or trusted_header.lower() in RESERVED:
+        if not HEADER.fullmatch(trusted_header) or trusted_header.lower() in (*RESERVED, *SECRET):
             raise StartError(f"bad web trust '{trusted_header}': expected the name of a header, as in X-Forwarded-User")
         return WebOptions(parsed, trusted_header)
     if not (parsed.host == LOCALHOST or is_loopback(parsed.host)):

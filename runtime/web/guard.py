@@ -103,7 +103,7 @@ def _change_refusal(is_api: bool, host: str, headers: Headers) -> Problem | None
     origin = headers.get("origin")
     if origin is None and not is_api:
         return Problem(403, "no Origin: expected that of this server, which browsers send with a form")
-    if origin is not None and _host_of(origin) != host.lower():
+    if origin is not None and (not host or _host_of(origin) != host.lower()):
         return Problem(403, f"Origin {origin[:100]!r}: expected none, or that of the host {host[:100]!r}")
     return None
 

@@ -39,6 +39,7 @@ STATUS: Final[Mapping[ErrorCode, int]] = {
     ErrorCode.LEADER_NOT_AVAILABLE: 503,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: 503,
     ErrorCode.COORDINATOR_NOT_AVAILABLE: 503,
+    ErrorCode.KAFKA_STORAGE_ERROR: 503,
 }
 """The HTTP status of an error of Kafka's; of others 500."""
 

@@ -298,6 +298,23 @@ def test_user_is_refused_unless_the_proxy_names_exactly_one(sent: tuple[str, ...
     run(check)
 
 
+def test_changes_are_refused_while_a_required_trail_cannot_be_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def check(coordinator: Coordinator, api: Api) -> None:
+        (tmp_path / "audit.jsonl").mkdir()
+        await coordinator.reset("mails", {("jobs", 0): 0})
+        while not coordinator.node.services.audit.failure:
+            await asyncio.sleep(0.001)
+        refused = await api.request("DELETE", "groups/mails", REASON)
+        assert (refused.status_code, refused.json()["error"]) == (503, "KAFKA_STORAGE_ERROR")
+        assert "audit trail cannot be written" in refused.json()["detail"]
+        await coordinator.describe("mails")
+
+    run(check, data=tmp_path, audit="file", audit_required=True)
+    assert not [record for record in caplog.records if record.name == "callboard.runtime.web"]
+
+
 # Refusals ------------------------------------------------------------------------------------------------------------
 
 BAD_REQUESTS: list[tuple[str, str, object, int, str]] = [
@@ -366,6 +383,8 @@ def test_bad_requests_are_problems_that_name_the_value() -> None:
         (JSON | {"origin": "http://evil.example"}, 403),
         (JSON | {"origin": "null"}, 403),
         (JSON | {"origin": "http://callboard:8080"}, 403),
+        (JSON | {"origin": "null", "host": ""}, 403),
+        (JSON | {"host": ""}, 200),
         ({"content-type": "Application/JSON; charset=utf-8", "origin": "http://callboard"}, 200),
     ],
 )

@@ -250,6 +250,12 @@ def test_token_of_another_user_is_refused() -> None:
         token = await token_of(browser)
         fields = httpx.QueryParams(REASON | {"token": token})
         assert (await browser.post("/groups/mails/delete", fields, **{"X-User": "bob"})).status_code == 403
+        id_ = browser.client.cookies[tokens.COOKIE]
+        browser.client.headers["X-User"] = "x bob"  # of this user with this cookie is not of bob with a longer one
+        fields_of_x_bob = httpx.QueryParams(REASON | {"token": await token_of(browser)})
+        longer = {"X-User": "bob", "cookie": f'{tokens.COOKIE}="{id_} x"'}
+        assert (await browser.post("/groups/mails/delete", fields_of_x_bob, **longer)).status_code == 403
+        browser.client.headers["X-User"] = "ann"
         made = await browser.post("/groups/mails/delete", fields)
         assert "<dd>ann</dd>" in await browser.get(made.headers["location"])
 

@@ -125,6 +125,7 @@ AUTHORIZER = "authorizer_class_name=org.apache.kafka.metadata.authorizer.Standar
         ({"web": "9095"}, (), "bad web '9095': expected HOST:PORT"),
         ({"web": "127.0.0.1:1", "web_trust": "a b"}, (), "bad web trust 'a b'"),
         ({"web": "127.0.0.1:1", "web_trust": "Host"}, (), "bad web trust 'Host'"),
+        ({"web": "127.0.0.1:1", "web_trust": "Authorization"}, (), "bad web trust 'Authorization'"),
         ({"web_trust": "X-User"}, (), "--web-trust needs --web"),
         ({"web": "127.0.0.1:1"}, (AUTHORIZER,), "applies no ACLs"),
     ],

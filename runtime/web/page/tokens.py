@@ -31,7 +31,7 @@ class Tokens:
 
     def token(self, request: Request, browser: str) -> str:
         user = request.scope.get(USER_KEY, "")
-        return hmac.new(self._secret, f"{browser} {user}".encode(), "sha256").hexdigest()
+        return hmac.new(self._secret, repr((browser, user)).encode(), "sha256").hexdigest()
 
     def remember(self, response: Response, request: Request, browser: str) -> None:
         path = f"{request.scope.get('root_path', '')}/"
