@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import http.client
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from callboard.runtime.node.health import HealthServer, Pages
+
+NO_HEADERS: Mapping[str, str] = {}
 
 
 class HttpResponse(NamedTuple):
@@ -18,10 +20,10 @@ class HttpResponse(NamedTuple):
     text: str
 
 
-def get(port: int, path: str, method: str = "GET") -> HttpResponse:
+def get(port: int, path: str, method: str = "GET", headers: Mapping[str, str] = NO_HEADERS) -> HttpResponse:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     try:
-        connection.request(method, path)
+        connection.request(method, path, headers=dict(headers))
         response = connection.getresponse()
         return HttpResponse(response.status, response.headers["Content-Type"], response.read().decode())
     finally:

@@ -3,6 +3,9 @@
 It runs on its own thread and event loop, so that it still answers when the node's loop is blocked. It serves plain HTTP
 without authentication, and shows names of groups only if that is asked for. Bind it to an address in a trusted network.
 
+A page of another site, in a browser on this machine, may reach a loopback address by a name of its own (DNS rebinding).
+So there the names of groups are shown only to clients that ask for localhost or an IP address.
+
 The resources that clients can use are limited: connections, header bytes and seconds.
 """
 
@@ -18,6 +21,8 @@ from urllib.parse import parse_qsl
 
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from ..common.ip_addresses import parse_ip
+from ..settings.address import LOCALHOST, host_name, is_loopback
 from .connection_limit import HTTP_CONNECTIONS_MAX
 
 LOOP_TIMEOUT_S = 2.0  # a node's loop that does not answer for so long counts as blocked
@@ -151,6 +156,8 @@ class HealthServer:
                 return
             method, path = _parse(head)
             is_head = method == "HEAD"
+            if path.startswith(GROUPS_PATH) and is_loopback(connected.getsockname()[0]):
+                _check_host(head)
             page = await self.page(path)
         except BadHttp as error:
             page = error.page
@@ -243,6 +250,23 @@ def _parse(head: bytes) -> tuple[str, str]:
     if method not in ("GET", "HEAD"):
         raise BadHttp(_text(405, f"method {method[:20]!r}, expected GET or HEAD"))
     return method, path
+
+
+def _check_host(head: bytes) -> None:
+    """Raises BadHttp for a name that may be that of another site."""
+    for line in head.decode("latin-1").splitlines()[1:]:
+        name, _, value = line.partition(":")
+        host = host_name(value.strip())
+        if name.strip().lower() == "host" and host != LOCALHOST and not _is_ip_address(host):
+            raise BadHttp(_text(421, f"Host {host[:100]!r}: expected {LOCALHOST} or an IP address"))
+
+
+def _is_ip_address(host: str) -> bool:
+    try:
+        parse_ip(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _encode(page: Page, is_head: bool) -> bytes:

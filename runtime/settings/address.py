@@ -25,6 +25,7 @@ class Address(NamedTuple):
 ALL_ADDRESSES = ("", "0.0.0.0", "::")  # nosec B104 # to recognise them
 """Hosts that a server can listen on, but no client can connect to."""
 
+LOCALHOST = "localhost"
 DEFAULT_LISTEN = Address("127.0.0.1", 9092)
 
 
@@ -49,6 +50,13 @@ def parse_advertised(text: str) -> Address:
             f"bad advertised '{text}': expected a host that clients can reach, as in kafka.example.com:9092"
         )
     return address
+
+
+def host_name(host: str) -> str:
+    """The name in a header Host, without the port, in lower case; an IPv6 address without brackets."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.rpartition(":")[0].lower() if ":" in host else host.lower()
 
 
 def is_loopback(host: str) -> bool:

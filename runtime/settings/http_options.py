@@ -7,14 +7,12 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from ..common.errors import StartError
-from .address import Address, is_loopback, parse_address
+from .address import LOCALHOST, Address, is_loopback, parse_address
 
 HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 RESERVED: Final = ("host", "origin", "content-type", "content-length", "connection", "transfer-encoding")
 SECRET: Final = ("authorization", "proxy-authorization", "cookie")
 """Headers whose values must not be in the audit trail."""
-
-LOCALHOST: Final = "localhost"
 
 
 class WebOptions(NamedTuple):

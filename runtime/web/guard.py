@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ..settings.address import host_name
 from .problems import Problem
 
 SAFE_METHODS: Final = ("GET", "HEAD", "OPTIONS")
@@ -114,10 +115,3 @@ def _host_of(origin: str) -> str:
         return urlsplit(origin).netloc.lower()
     except ValueError:
         return ""
-
-
-def host_name(host: str) -> str:
-    """The name in a header Host, without the port, in lower case; an IPv6 address without brackets."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return host.rpartition(":")[0].lower() if ":" in host else host.lower()

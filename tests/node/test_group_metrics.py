@@ -345,6 +345,25 @@ async def test_page_over_http(tmp_path: Path) -> None:
     assert "consumergroup" not in ordinary.text
 
 
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("evil.example", 421),
+        ("evil.example:9644", 421),
+        ("LOCALHOST:9644", 200),
+        ("127.0.0.1", 200),
+        ("[::1]:9644", 200),
+    ],
+)
+@async_test
+async def test_page_of_another_site_cannot_read_names_of_groups(host: str, status: int, tmp_path: Path) -> None:
+    coordinator = Coordinator(tmp_path)
+    async with coordinator, serving(pages(lambda: coordinator.node, has_groups=True)) as port:
+        found = await asyncio.to_thread(get, port, "/metrics/groups", headers={"host": host})
+        ordinary = await asyncio.to_thread(get, port, "/metrics", headers={"host": host})
+    assert (found.status, ordinary.status) == (status, 200)
+
+
 @pytest.mark.parametrize(("has_groups", "status"), [(True, 200), (False, 404)])
 @async_test
 async def test_option_of_serve_switches_the_page_on(tmp_path: Path, has_groups: bool, status: int) -> None:
