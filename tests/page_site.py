@@ -30,10 +30,14 @@ class Site:
     def __init__(self, coordinator: Coordinator, url: str) -> None:
         self.coordinator = coordinator
         self.url = url
+        self.stopping = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
     def call(self, made: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(made, self._loop).result(DEADLINE_S)
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self.stopping.set)
 
     async def join(self, stack: AsyncExitStack, group: str, client_id: str, topic: str) -> None:
         member = self.coordinator.member(group, client_id=client_id, resources={topic: TOPICS[topic]})
@@ -45,30 +49,37 @@ Fill = Callable[[Site, AsyncExitStack], Coroutine[Any, Any, None]]
 
 
 @contextmanager
-def serving_page(fill: Fill) -> Iterator[Site]:
+def serving_page(fill: Fill, **options: Any) -> Iterator[Site]:
+    """``options``: further ones of the coordinator."""
     started: Future[Site] = Future()
-    stop: Future[asyncio.Event] = Future()
-    thread = Thread(target=lambda: asyncio.run(_serve(fill, started, stop)), name="page-site")
+    thread = Thread(target=_run, args=(fill, options, started), name="page-site")
     thread.start()
+    site = started.result(DEADLINE_S)
     try:
-        site = started.result(DEADLINE_S)
         yield site
     finally:
-        site._loop.call_soon_threadsafe(stop.result(DEADLINE_S).set)
+        site.stop()
         thread.join(DEADLINE_S)
 
 
-async def _serve(fill: Fill, started: Future[Site], stop: Future[asyncio.Event]) -> None:
-    stopping = asyncio.Event()
-    stop.set_result(stopping)
+def _run(fill: Fill, options: dict[str, Any], started: Future[Site]) -> None:
+    try:
+        asyncio.run(_serve(fill, options, started))
+    except BaseException as error:
+        if started.done():
+            raise
+        started.set_exception(error)
+
+
+async def _serve(fill: Fill, options: dict[str, Any], started: Future[Site]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        async with Coordinator(topics=TOPICS) as coordinator, AsyncExitStack() as stack:
+        async with Coordinator(topics=TOPICS, **options) as coordinator, AsyncExitStack() as stack:
             site = Site(coordinator, f"http://127.0.0.1:{listening.getsockname()[1]}")
             await fill(site, stack)
             config = uvicorn.Config(callboard.web.app(coordinator), log_config=None, timeout_graceful_shutdown=1)
             server = uvicorn.Server(config)
             serving = asyncio.create_task(server.serve(sockets=[listening]))
             started.set_result(site)
-            await stopping.wait()
+            await site.stopping.wait()
             server.should_exit = True
             await serving

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 
 import pytest
 from http_api_helpers import Api, make_groups, run
 from starlette.applications import Starlette
+from starlette.responses import StreamingResponse
 from starlette.routing import Mount
 
 import callboard.web
 from callboard import Coordinator
+from callboard.runtime.web.backend import Unavailable
 from callboard.runtime.web.group_rows import GroupRow, Pacer
 from callboard.runtime.web.group_table import GroupTable
+from callboard.runtime.web.page import streams as streams_module
 from callboard.runtime.web.page.pieces import piece_of
 from callboard.runtime.web.page.rendering import STATIC, static_file
+from callboard.runtime.web.page.streams import STREAMS_MAX, Streams
 from callboard.runtime.web.page.table import PAGES
 from callboard.runtime.web.page.texts import age, ranges, shorten, shown, when
 from callboard.runtime.web.page.topics import line_of
@@ -228,3 +233,83 @@ def test_times() -> None:
 def test_only_texts_are_escaped() -> None:
     values: list[Any] = [None, 1, "a\tb"]
     assert [shown(value) for value in values] == [None, 1, "a\\tb"]
+
+
+# Streams -------------------------------------------------------------------------------------------------------------
+
+
+class Fragments:
+    """Makes the contents of a page one after the other, and at the end raises."""
+
+    def __init__(self, *contents: str) -> None:
+        self._contents = list(contents)
+
+    async def make(self) -> str:
+        if not self._contents:
+            raise ValueError("it is gone")
+        return self._contents.pop(0)
+
+
+async def events_of(streams: Streams, fragments: Fragments) -> list[str]:
+    response = streams.open(fragments.make, str)
+    assert isinstance(response, StreamingResponse)
+    return [str(event) async for event in response.body_iterator]
+
+
+def test_stream_sends_a_page_when_it_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams_module, "INTERVAL_S", 0)
+    monkeypatch.setattr(streams_module, "STREAM_S", 0.1)
+    first, *events = asyncio.run(events_of(Streams(), Fragments("a\nb", "a\nb", "c")))
+    assert first == "retry: 500\n\n"
+    assert events[:3] == [
+        "event: page\ndata: a\ndata: b\n\n",
+        "event: page\ndata: c\n\n",
+        "event: problem\ndata: it is gone\n\n",
+    ]
+    assert set(events[3:]) <= {":\n\n"}  # nothing changes any more
+
+
+def test_streams_are_limited_and_counted() -> None:
+    async def check(coordinator: Coordinator, api: Api) -> None:
+        await make_groups(coordinator)
+        streams = Streams()
+        opened = [streams.open(Fragments("a").make, str) for _ in range(STREAMS_MAX)]
+        iterators = [aiter(response.body_iterator) for response in opened if isinstance(response, StreamingResponse)]
+        for iterator in iterators:
+            await anext(iterator)
+        with pytest.raises(Unavailable, match="16 pages are updated at a time"):
+            streams.open(Fragments("a").make, str)
+        await iterators[0].aclose()  # type: ignore[attr-defined]
+        streams.open(Fragments("a").make, str)
+        for iterator in iterators[1:]:
+            await iterator.aclose()  # type: ignore[attr-defined]
+
+    run(check)
+
+
+def test_page_is_streamed_at_its_own_address() -> None:
+    async def check(coordinator: Coordinator, _: Api) -> None:
+        await make_groups(coordinator)
+        page = next(page for page in PAGES if page.path == "/groups/{group}")
+        assert page.is_live
+        app = callboard.web.app(coordinator)
+        sent: list[bytes] = []
+        gone = asyncio.Event()
+
+        async def receive() -> dict[str, Any]:
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            sent.append(message.get("body", b""))
+            if b"event: page" in b"".join(sent):
+                gone.set()
+
+        headers = [(b"host", b"callboard"), (b"accept", b"text/event-stream")]
+        scope = {"type": "http", "method": "GET", "path": "/groups/mails", "query_string": b"", "headers": headers}
+        await app({**scope, "raw_path": b"/groups/mails"}, receive, send)
+        content = b"".join(sent).decode()
+        assert "data: <h1>mails</h1>" in content
+        assert "<html" not in content
+
+    run(check)
