@@ -66,11 +66,9 @@ def test_consumer_with_auto_commit_continues_at_the_reset_offsets() -> None:
             done = await coordinator.evict_and_reset("g", {"jobs": 4}, reason="skip 5 jobs")
             assert (done.removed, done.after) == ((before.member_id,), {("jobs", 0): 4, ("jobs", 1): 4})
             assert done.guarded_until is not None
-            while not (members := (await coordinator.describe("g")).members) or members[0].assigned is None:
-                await asyncio.sleep(0.01)
-            while (await coordinator.describe("g")).state != "Stable":
-                await asyncio.sleep(0.01)
-            assert members[0].member_id != before.member_id
+            assert (await coordinator.watch_reset(done.change_id)).is_complete
+            [member] = (await coordinator.describe("g")).members
+            assert member.member_id != before.member_id
             assert [await consumer.position(partition) for partition in consumer.assignment()] == [4, 4]
             assert await committed(coordinator) == {4}
 
