@@ -3,6 +3,9 @@
 A data folder is created with many groups, and ``callboard serve --web`` starts on it. Each query is asked for twice:
 cold is the first time, warm the second; the table of groups is read again each second, so that later orders of it are
 cold as well. Meanwhile a member sends heartbeats. Their latency is also measured before the first page.
+
+``--tail`` names the callbacks that held the server's event loop longest meanwhile. The server then runs on a loop that
+measures each callback (``timed_loop.py``).
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from urllib.parse import urlencode
 from callboard.bench.group_setup import Member, await_group, create_topic, join_members
 from callboard.bench.groups import fill, group_name
 from callboard.bench.harness import BenchError, Server, add_output, machine, print_table, quantile, write_json
+from callboard.bench.tail import LISTED
 from callboard.bench.wire import Client, api
 
 PURPOSE = __doc__.splitlines()[0]
@@ -41,6 +45,7 @@ GROUP = "with-a-member"
 HEARTBEAT_PAUSE_S = 0.005
 READ_TIMEOUT_S = 300.0
 AIM_MS = 50
+HOLD_AIM_MS = 5
 
 
 class PageTimes(NamedTuple):
@@ -57,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _options(argv)
     try:
         with tempfile.TemporaryDirectory(prefix="callboard-page-") as folder:
-            result = measure(Path(folder) / "data", options.groups, options.baseline_seconds)
+            result = measure(Path(folder) / "data", options.groups, options.baseline_seconds, is_tail=options.tail)
     except BenchError as error:
         print(f"page: {error}", file=sys.stderr)
         return 1
@@ -67,23 +72,40 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def measure(data: Path, groups: int, baseline_s: float) -> dict[str, Any]:
-    """Raises BenchError."""
+def measure(data: Path, groups: int, baseline_s: float, *, is_tail: bool = False) -> dict[str, Any]:
+    """``is_tail``: also what held the loop. Raises BenchError."""
     fill(data, groups)
     port = _free_port()
-    arguments = ["-m", "callboard", "serve", "--listen", "127.0.0.1:0", "--data", str(data)]
+    program = "callboard.bench.timed_loop" if is_tail else "callboard"
+    arguments = ["-m", program, "serve", "--listen", "127.0.0.1:0", "--data", str(data)]
     arguments += ["--web", f"127.0.0.1:{port}"]
     with Server(arguments, "callboard serve") as server, Client(server.address) as client, Pages(port) as pages:
         await_group(client, GROUP)
         topic = create_topic(client, 1)
         [member] = join_members([client], [GROUP], topic)
         server.read_line(READ_TIMEOUT_S)  # that the log is loaded
+        if is_tail:
+            take_holds(server)
         with heartbeats(client, member) as before:
             time.sleep(baseline_s)
+        holds = {"before": take_holds(server)} if is_tail else {}
         pages.await_groups(groups + 1)
+        if is_tail:
+            take_holds(server)
         with heartbeats(client, member) as during:
             times = [pages.times(name, sort) for name in FILTERS for sort in SORTS]
-    return {"pages": [each._asdict() for each in times], "heartbeats": {"before": before, "during": during}}
+            if is_tail:
+                pages.ask_for(baseline_s)
+                holds["during"] = take_holds(server)
+    figures: dict[str, Any] = {"heartbeats": {"before": before, "during": during}}
+    return {"pages": [each._asdict() for each in times], **figures, **({"tail": holds} if holds else {})}
+
+
+def take_holds(server: Server) -> dict[str, Any]:
+    """What has held the loop since the last time, the longest first."""
+    server.write_line("report")
+    report: dict[str, Any] = json.loads(server.read_line(READ_TIMEOUT_S))
+    return report
 
 
 class Pages:
@@ -131,6 +153,14 @@ class Pages:
     def times(self, name: str, sort: str) -> PageTimes:
         cold_ms, warm_ms = (self._time_ms(sort=sort, **FILTERS[name]) for _ in range(2))
         return PageTimes(name, sort, cold_ms, warm_ms)
+
+    def ask_for(self, seconds: float) -> None:
+        """Ask for one page after the other."""
+        end_s = time.monotonic() + seconds
+        while time.monotonic() < end_s:
+            for name in FILTERS:
+                for sort in SORTS:
+                    self.get(sort=sort, **FILTERS[name])
 
     def _time_ms(self, **parameters: str) -> float:
         started_s = time.perf_counter()
@@ -186,6 +216,20 @@ def _show(groups: int, result: dict[str, Any]) -> None:
         f"a heartbeat meanwhile: {_latency(during)}",
     ]
     print_table(f"A page of {groups:,} groups", ("filter", "cold", "warm"), rows, notes)
+    for name, title in (("before", "Without pages"), ("during", "While pages are asked for")):
+        if "tail" in result:
+            show_holds(f"{title}, what held the event loop", result["tail"][name])
+
+
+def show_holds(title: str, report: dict[str, Any]) -> None:
+    holds = sorted(report["holds"], key=lambda hold: hold["process_longest_ns"], reverse=True)
+    keys = ("process_longest_ns", "cpu_longest_ns", "longest_ns")
+    rows = [(hold["name"], *(f"{hold[key] / 1e6:.2f} ms" for key in keys)) for hold in holds[:LISTED]]
+    notes = [
+        f"of {report['callbacks']:,} callbacks; aim: {HOLD_AIM_MS} ms by this process",
+        "by this process: at most the CPU time of its threads meanwhile, with the wait for the interpreter's lock",
+    ]
+    print_table(title, ("callback", "by this process", "CPU of the loop", "with other programs"), rows, notes)
 
 
 def _row(name: str, pages: Sequence[dict[str, Any]]) -> tuple[str, str, str]:
@@ -203,6 +247,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--baseline-seconds", type=float, metavar="SECONDS", default=5.0, help="seconds of heartbeats without pages"
     )
+    parser.add_argument("--tail", action="store_true", help=f"also the {LISTED} callbacks that held the loop longest")
     parser.add_argument("--quick", action="store_true", help="2,000 groups, as a smoke test")
     add_output(parser)
     options = parser.parse_args(argv)

@@ -34,6 +34,8 @@ class Hold(NamedTuple):
 
     ``cpu_longest_ns``: the most CPU time of the loop's thread in one call, perhaps another one. In the rest of a call
     it waited: for a disk, a lock, or a processor. ``long`` and ``cpu_long``: how many calls took more than 1 ms.
+    ``process_longest_ns``: as ``longest_ns``, but a call counts at most the CPU time of the whole process in it. So it
+    has the wait for the interpreter's lock, and not that for a processor that other programs use.
     """
 
     name: str
@@ -41,14 +43,16 @@ class Hold(NamedTuple):
     cpu_longest_ns: int = 0
     long: int = 0
     cpu_long: int = 0
+    process_longest_ns: int = 0
 
-    def with_call(self, elapsed_ns: int, cpu_ns: int) -> Hold:
+    def with_call(self, elapsed_ns: int, cpu_ns: int, process_ns: int) -> Hold:
         return Hold(
             self.name,
             max(self.longest_ns, elapsed_ns),
             max(self.cpu_longest_ns, cpu_ns),
             self.long + (elapsed_ns > LONG_NS),
             self.cpu_long + (cpu_ns > LONG_NS),
+            max(self.process_longest_ns, min(elapsed_ns, process_ns)),
         )
 
 
@@ -59,12 +63,12 @@ class HoldTimes:
         self._callbacks = 0
         self._holds: dict[str, Hold] = {}
 
-    def add(self, name: Callable[[], str], elapsed_ns: int, cpu_ns: int) -> None:
+    def add(self, name: Callable[[], str], elapsed_ns: int, cpu_ns: int, process_ns: int) -> None:
         """``name`` makes the name; it is called for what takes 0.1 ms or more."""
         self._callbacks += 1
         if elapsed_ns >= NAMED_NS:
             key = name()
-            self._holds[key] = self._holds.get(key, Hold(key)).with_call(elapsed_ns, cpu_ns)
+            self._holds[key] = self._holds.get(key, Hold(key)).with_call(elapsed_ns, cpu_ns, process_ns)
 
     def take(self) -> dict[str, Any]:
         """For JSON, the longest first. Called in another thread: what is added meanwhile may be lost."""
@@ -77,14 +81,23 @@ class HoldTimes:
         """The function with its time measured. ``name`` gets the same arguments."""
 
         def run(*arguments: Any, **named: Any) -> Any:
-            began_ns, cpu_began_ns = time.perf_counter_ns(), time.thread_time_ns()
+            began = clocks_ns()
             try:
                 return function(*arguments, **named)
             finally:
-                elapsed_ns, cpu_ns = time.perf_counter_ns() - began_ns, time.thread_time_ns() - cpu_began_ns
-                self.add(lambda: name(*arguments, **named), elapsed_ns, cpu_ns)
+                self.add(lambda: name(*arguments, **named), *since(began))
 
         return run
+
+
+def clocks_ns() -> tuple[int, int, int]:
+    """The time, and the CPU time of the thread and of the process."""
+    return time.perf_counter_ns(), time.thread_time_ns(), time.process_time_ns()
+
+
+def since(began: tuple[int, int, int]) -> tuple[int, int, int]:
+    now = clocks_ns()
+    return now[0] - began[0], now[1] - began[1], now[2] - began[2]
 
 
 def callback_name(callback: Any) -> str:
@@ -149,16 +162,14 @@ def measure_turns(times: HoldTimes) -> None:
 
 def measure_collections(times: HoldTimes) -> None:
     """Measure Python's garbage collections, in whichever thread they run."""
-    began: list[tuple[int, int]] = []
+    began: list[tuple[int, int, int]] = []
 
     def on_collection(phase: str, info: dict[str, int]) -> None:
-        now = time.perf_counter_ns(), time.thread_time_ns()
         if phase == "start":
-            began.append(now)
+            began.append(clocks_ns())
         elif began:
-            began_ns, cpu_began_ns = began.pop()
             name = f"garbage collection, generation {info['generation']}"
-            times.add(_constant(name), now[0] - began_ns, now[1] - cpu_began_ns)
+            times.add(_constant(name), *since(began.pop()))
 
     gc.callbacks.append(on_collection)
 

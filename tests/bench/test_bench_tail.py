@@ -52,15 +52,18 @@ def hold_of(times: HoldTimes, name: str) -> Hold:
 def test_longest_calls_are_kept_by_name() -> None:
     times = HoldTimes()
     for name, elapsed_ns, cpu_ns in [("a", 2 * MS, 0), ("b", 3 * MS, 2 * MS), ("a", 4 * MS, 5), ("c", MS // 20, 0)]:
-        times.add(lambda name=name: name, elapsed_ns, cpu_ns)  # type: ignore[misc]
+        times.add(lambda name=name: name, elapsed_ns, cpu_ns, 3 * MS)  # type: ignore[misc]
     report = times.take()
     assert report["callbacks"] == 4
-    assert [Hold(**hold) for hold in report["holds"]] == [Hold("a", 4 * MS, 5, 2, 0), Hold("b", 3 * MS, 2 * MS, 1, 1)]
+    assert [Hold(**hold) for hold in report["holds"]] == [
+        Hold("a", 4 * MS, 5, 2, 0, 3 * MS),
+        Hold("b", 3 * MS, 2 * MS, 1, 1, 3 * MS),
+    ]
     assert times.take() == {"callbacks": 0, "holds": []}
 
 
 def test_name_of_a_short_callback_is_not_made() -> None:
-    HoldTimes().add(lambda: pytest.fail("was called"), 1000, 1000)
+    HoldTimes().add(lambda: pytest.fail("was called"), 1000, 1000, 1000)
 
 
 def test_callback_is_named_by_its_class_and_method() -> None:
