@@ -132,8 +132,8 @@ PACKAGES: dict[str, Package] = {
     "runtime/web": Package(
         ("runtime/web",),
         (
-            *("actors", "actors/text.py", "runtime/embed", "runtime/kafka", "runtime/node", "runtime/security"),
-            "runtime/settings",
+            *("actors", "actors/text.py", "runtime/common", "runtime/embed", "runtime/engine", "runtime/kafka"),
+            *("runtime/node", "runtime/security", "runtime/settings"),
         ),
     ),
     # The web page: templates, and what they show.

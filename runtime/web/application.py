@@ -17,7 +17,9 @@ from ..embed.port import port_of
 from ..embed.thread import ThreadCoordinator
 from .backend import Backend
 from .changing import Changing
+from .events import GroupEvents
 from .guard import Guard, is_api
+from .idempotency import IdempotentAnswers
 from .page.changes import Changes
 from .page.rendering import Renderer
 from .page.routes import make_page_routes
@@ -26,6 +28,8 @@ from .page.table import PAGES
 from .problems import PROBLEMS, Problem, problem_json
 from .reading import Reading
 from .resets import Resets
+from .server_reading import ActorsReading, ServerReading
+from .server_settings import SettingsApi
 from .snapshots import Snapshots
 
 API: Final = "/api/v1"
@@ -74,22 +78,30 @@ def _answering(
 
 def make_routes(backend: Backend, snapshots: Snapshots) -> list[Route]:
     reading, changing = Reading(backend, snapshots), Changing(backend, snapshots)
-    resets = Resets(backend, changing)
+    resets, settings, once = Resets(backend, changing), SettingsApi(backend, changing), IdempotentAnswers().once
+    actors, server = ActorsReading(backend), ServerReading(backend)
+    events = GroupEvents(snapshots)
     rows = (
         ("GET", "/groups", reading.groups),
         ("GET", "/groups/{group}", reading.group),
         ("GET", "/groups/{group}/explain", reading.explain),
         ("GET", "/groups/{group}/members", reading.members),
         ("GET", "/groups/{group}/offsets", reading.offsets),
+        ("GET", "/groups/{group}/rebalances", reading.rebalances),
         ("GET", "/groups/{group}/resets", resets.of_group),
         ("GET", "/changes/{change}", resets.progress),
         ("GET", "/topics/{topic}/groups", reading.topic_groups),
         ("GET", "/lag", reading.lag),
-        ("GET", "/settings", reading.settings),
+        ("GET", "/events", events.open),
+        ("GET", "/actors", actors.answer),
+        ("GET", "/log", server.log),
+        ("GET", "/audit", server.audit),
+        ("GET", "/settings", settings.get),
         ("GET", "/openapi.json", openapi),
-        ("POST", "/groups/{group}/evict", changing.evict),
-        ("POST", "/groups/{group}/reset", changing.reset),
-        ("POST", "/changes/{change}/undo", resets.undo),
+        ("PATCH", "/settings", settings.patch),
+        ("POST", "/groups/{group}/evict", once(changing.evict)),
+        ("POST", "/groups/{group}/reset", once(changing.reset)),
+        ("POST", "/changes/{change}/undo", once(resets.undo)),
         ("DELETE", "/groups/{group}", changing.delete),
         ("DELETE", "/groups/{group}/offsets", changing.delete_offsets),
     )

@@ -78,7 +78,7 @@ class Pacer:
 
 
 class RowCache:
-    """The rows of all groups, by name. ``changes`` counts those that were set or dropped.
+    """The rows of all groups, by name. ``changes`` counts those that were set or dropped; ``changed``: their names.
 
     ``ranges``: the offsets of topics of which the rows were made.
 
@@ -89,6 +89,7 @@ class RowCache:
         self.rows: SortedDict[str, GroupRow] = SortedDict()
         self.ranges: TopicRanges = {}
         self.changes = 0
+        self.changed: dict[str, None] = {}
         self._types = types
         self._packed: dict[str, bytes] = {}
 
@@ -121,12 +122,21 @@ class RowCache:
     def _set(self, row: GroupRow) -> None:
         if self.rows.get(row.group) != row:
             self.rows[row.group] = row
-            self.changes += 1
+            self._note(row.group)
 
     def _drop(self, group: str) -> None:
         self._packed.pop(group, None)
         if self.rows.pop(group, None) is not None:
-            self.changes += 1
+            self._note(group)
+
+    def _note(self, group: str) -> None:
+        self.changes += 1
+        self.changed[group] = None
+
+    def take_changed(self) -> dict[str, None]:
+        """The names that have changed since the last time, each once."""
+        changed, self.changed = self.changed, {}
+        return changed
 
     def add(self, rows: Iterable[GroupRow]) -> None:
         """Newer rows of groups with an actor. Those that are gone meanwhile are left out."""

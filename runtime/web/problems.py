@@ -35,6 +35,7 @@ STATUS: Final[Mapping[ErrorCode, int]] = {
     ErrorCode.MESSAGE_TOO_LARGE: 413,
     ErrorCode.NOT_COORDINATOR: 421,
     ErrorCode.GROUP_AUTHORIZATION_FAILED: 403,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: 403,
     ErrorCode.UNSUPPORTED_VERSION: 501,
     ErrorCode.LEADER_NOT_AVAILABLE: 503,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: 503,
@@ -46,6 +47,14 @@ STATUS: Final[Mapping[ErrorCode, int]] = {
 
 class BadBody(ValueError):
     """The body of a request is invalid. The text names the value, and says what was expected."""
+
+
+class KeyReused(Exception):
+    """An Idempotency-Key was used for another request."""
+
+
+class KeyInUse(Exception):
+    """A request with an Idempotency-Key is being answered, or its answer cannot be given again."""
 
 
 class Problem(NamedTuple):
@@ -109,6 +118,14 @@ def _bad_request(request: Request, error: Exception) -> Problem:
     return Problem(400, str(error))
 
 
+def _key_reused(request: Request, error: Exception) -> Problem:
+    return Problem(422, str(error))
+
+
+def _key_in_use(request: Request, error: Exception) -> Problem:
+    return Problem(409, str(error))
+
+
 def _unavailable(request: Request, error: Exception) -> Problem:
     return Problem(503, str(error))
 
@@ -124,6 +141,8 @@ PROBLEMS: Final[Mapping[Any, Callable[[Request, Exception], Problem]]] = {
     UndoRefused: _undo_refused,
     BadParameter: _bad_request,
     BadBody: _bad_request,
+    KeyReused: _key_reused,
+    KeyInUse: _key_in_use,
     Unavailable: _unavailable,
     pykka.ActorDeadError: _unavailable,
     Exception: _bug,

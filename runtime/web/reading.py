@@ -12,11 +12,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...actors.errors import CoordinatorError, ErrorCode
+from ...actors.recorder.flight_recorder import RECORDS_KEPT
+from ...actors.recorder.record import as_json
 from ..embed.results import CommittedOffset, GroupDescription, TopicPartition
 from ..node.group_figures import TopicRanges
-from ..settings.table import SETTINGS, Settings
 from .backend import Backend
-from .group_list import BadParameter, parse_query, select
+from .group_list import BadParameter, parse_number, parse_query, select
 from .json_replies import JsonResponse, items_response
 from .paging import format_after, parse_page
 from .replies import description_json, member_json, offsets_json, row_json, topic_row_json, total_lag
@@ -70,6 +71,12 @@ class Reading:
         explained = await self._backend.ask(lambda: self._backend.admin.explain(group, limit=REBALANCES_MAX))
         return JsonResponse(explained.as_json())
 
+    async def rebalances(self, request: Request) -> Response:
+        group = path_text(request, "group")
+        limit = _parse_limit(request.query_params.multi_items())
+        found = await self._backend.ask(lambda: self._backend.admin.rebalances(group, limit=limit))
+        return await items_response(map(as_json, found))
+
     async def members(self, request: Request) -> Response:
         group = path_text(request, "group")
         described = await self._backend.ask(lambda: self._backend.admin.describe(group))
@@ -109,14 +116,6 @@ class Reading:
         found = await self._backend.ask(ask)
         return await items_response(_lag_json(*each) for each in zip(groups, found, strict=True))
 
-    async def settings(self, request: Request) -> Response:
-        async def ask() -> list[dict[str, Any]]:
-            node = self._backend.node()
-            changed = {**node.configs.all_brokers, **node.configs.broker}
-            return settings_json(node.settings, {**node.services.options.given, **dict.fromkeys(changed, "dynamic")})
-
-        return JsonResponse({"items": await self._backend.ask(ask)})
-
     async def _offsets(self, group: str) -> FoundOffsets:
         """On the coordinator's loop."""
         offsets = await self._backend.admin.offsets(group)
@@ -129,21 +128,6 @@ def _lag_json(group: str, found: FoundOffsets) -> dict[str, Any]:
     return {"group": group, "lag": total_lag(rows), "partitions": rows}
 
 
-def settings_json(settings: Settings, sources: dict[str, str]) -> list[dict[str, Any]]:
-    """All settings with their source: "default", "--set" or a file's name, or "dynamic" for those changed since."""
-    return [
-        {
-            "name": setting.name,
-            "value": getattr(settings, setting.name),
-            "default": setting.default,
-            "source": sources.get(setting.name, "default"),
-            "is_dynamic": setting.is_dynamic,
-            "doc": setting.doc,
-        }
-        for setting in SETTINGS
-    ]
-
-
 def path_text(request: Request, name: str) -> str:
     """A name in the path. Raises BadParameter."""
     quoted: str = request.path_params[name]
@@ -151,6 +135,16 @@ def path_text(request: Request, name: str) -> str:
         return unquote_to_bytes(quoted).decode()
     except UnicodeDecodeError:
         raise BadParameter(f"{name} {quoted[:100]!r} in the path: expected UTF-8, percent-encoded") from None
+
+
+def _parse_limit(parameters: Iterable[tuple[str, str]]) -> int:
+    """Raises BadParameter."""
+    limit = RECORDS_KEPT
+    for name, value in parameters:
+        if name != "limit":
+            raise BadParameter(f"unknown parameter {name[:100]!r}: expected limit")
+        limit = parse_number(name, value, 1, RECORDS_KEPT)
+    return limit
 
 
 def _parse_groups(parameters: Iterable[tuple[str, str]]) -> tuple[str, ...]:

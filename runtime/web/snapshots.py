@@ -27,6 +27,7 @@ from ..node.group_figures import TopicRanges, of_classic, of_consumers
 from ..node.node import Node
 from ..node.topic_ranges import read_ranges
 from .backend import PATIENCE_S, Backend, Unavailable
+from .change_log import ChangeLog
 from .group_rows import FoundGroup, GroupRow, GroupsCopy, ListedState, Pacer, RowCache, row_of
 from .group_table import GroupTable
 
@@ -67,10 +68,14 @@ class Snapshot(NamedTuple):
 
 
 class Snapshots:
-    """The newest table of groups. It is read in a task of the loop that first calls ``get``."""
+    """The newest table of groups. It is read in a task of the loop that first calls ``get``.
+
+    ``log``: which groups have changed from one table to the next.
+    """
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
+        self.log = ChangeLog()
         self._cache = RowCache(packed_types)
         self._turn = asyncio.Lock()  # of the cache, from a copy of the node's groups until its rows are made
         self._newest: Snapshot | None = None
@@ -150,6 +155,9 @@ class Snapshots:
             table = self._newest.table
         else:
             table = await asyncio.to_thread(lambda: GroupTable(self._cache.rows.values(), Pacer()))
+        changed = self._cache.take_changed()
+        if self._newest is not None:
+            self.log.add(changed)
         self._newest = Snapshot(table, self._cache.ranges, read_at_s, self._cache.changes)
         self._have_first.set()
 

@@ -18,7 +18,7 @@ TEXT = PAGE.read_text()
 
 
 def test_paths_are_those_of_the_api() -> None:
-    documented = re.findall(r"^\| `(GET|POST|DELETE) (/[^`]*)` \|", TEXT, re.MULTILINE)
+    documented = re.findall(r"^\| `(GET|PATCH|POST|DELETE) (/[^`]*)` \|", TEXT, re.MULTILINE)
     assert sorted(documented) == sorted((method, API + path) for method, path in OPERATIONS)
 
 
@@ -31,7 +31,7 @@ def test_parameters_are_those_of_the_list() -> None:
 def test_fields_of_bodies_are_those_of_the_api() -> None:
     table = TEXT.partition("| path | what | body beside `reason` |")[2].partition("\n\n")[0]
     documented = set(re.findall(r"`(\w+)`:", table))
-    assert documented == {"members", "instances", "partitions", "targets", "dry_run"}
+    assert documented == {"members", "instances", "partitions", "targets", "dry_run", "values"}
 
 
 def test_service_of_the_page_answers() -> None:

@@ -1,0 +1,103 @@
+"""The settings of the server: all of them with their source, and changes of dynamic ones."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...actors.errors import CoordinatorError, ErrorCode
+from ..common.errors import StartError
+from ..settings.table import SETTINGS, Settings
+from .backend import Backend
+from .changing import Body, Changing, read_body
+from .guard import USER_KEY
+from .json_replies import JsonResponse
+from .problems import BadBody
+
+
+class SettingsApi:
+    """``backend`` reads them, ``changing`` changes some."""
+
+    def __init__(self, backend: Backend, changing: Changing) -> None:
+        self._backend = backend
+        self._changing = changing
+
+    async def read(self) -> list[dict[str, Any]]:
+        async def ask() -> list[dict[str, Any]]:
+            node = self._backend.node()
+            changed = {**node.configs.all_brokers, **node.configs.broker}
+            return settings_json(node.settings, {**node.services.options.given, **dict.fromkeys(changed, "dynamic")})
+
+        return await self._backend.ask(ask)
+
+    async def get(self, request: Request) -> Response:
+        return JsonResponse({"items": await self.read()})
+
+    async def patch(self, request: Request) -> Response:
+        """Change dynamic settings of this server, as one change."""
+        body = await read_body(request, ("values",))
+        await self.change(request, body, parse_values(body))
+        return await self.get(request)
+
+    async def change(self, request: Request, body: Body, values: dict[str, Any]) -> None:
+        """Raises BadBody and CoordinatorError."""
+        is_local = comes_from_here(request)
+
+        async def make() -> None:
+            check_allowed(self._backend.node().services.options.dynamic_settings, is_local=is_local)
+            await self._backend.admin.set(**values)
+
+        try:
+            await self._changing.run(request, body, make)
+        except StartError as error:
+            raise BadBody(str(error)) from error
+
+
+def check_allowed(dynamic_settings: str, *, is_local: bool) -> None:
+    """Raises CoordinatorError unless ``--dynamic-settings`` allows this client to change settings."""
+    if dynamic_settings == "all" or (dynamic_settings == "local" and is_local):
+        return
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    who = "nobody" if dynamic_settings == "none" else "only clients on its own machine, without a proxy,"
+    raise CoordinatorError(
+        code, f"settings: {code.name}, with --dynamic-settings {dynamic_settings} {who} may change settings"
+    )
+
+
+def comes_from_here(request: Request) -> bool:
+    """Whether the client is on this machine. Behind a proxy that names users it may be anywhere."""
+    if request.scope.get(USER_KEY) or request.client is None:
+        return False
+    try:
+        return ip_address(request.client.host).is_loopback
+    except ValueError:
+        return False
+
+
+def parse_values(body: Body) -> dict[str, float | bool | str | None]:
+    """By name; null for the value of the start. Raises BadBody."""
+    values = body.get("values")
+    if not isinstance(values, dict) or not values:
+        raise BadBody(f'values {values!r:.100}: expected an object as in {{"log_cleaner_min_cleanable_ratio": 0.3}}')
+    for name, value in values.items():
+        if not (value is None or isinstance(value, bool | int | float | str)):
+            raise BadBody(f"{name[:100]} {value!r:.100}: expected a number, true, false, a text, or null")
+    return values
+
+
+def settings_json(settings: Settings, sources: dict[str, str]) -> list[dict[str, Any]]:
+    """All settings with their source: "default", "--set" or a file's name, or "dynamic" for those changed since."""
+    return [
+        {
+            "name": setting.name,
+            "value": getattr(settings, setting.name),
+            "default": setting.default,
+            "source": sources.get(setting.name, "default"),
+            "is_dynamic": setting.is_dynamic,
+            "doc": setting.doc,
+        }
+        for setting in SETTINGS
+    ]
