@@ -154,6 +154,10 @@ def reset_once(coordinator: ThreadCoordinator, members: Sequence[Member], number
 
     expected = {partition: set(range(RESET_TO, RECORDS)) for partition in PARTITIONS}
     wait_until(checked, expected.__eq__, f"the records from {RESET_TO} on to be received again, after reset {number}")
+    progress = coordinator.watch_reset(done.change_id)
+    assert progress.is_complete, progress.sentence
+    assert progress.sentence.startswith("2 of 2 members are back after ")
+    assert progress.sentence.endswith(" s, all positions fetched")
 
 
 def is_kept(committed_offset: int, received: set[int]) -> bool:
