@@ -231,12 +231,14 @@ def test_reset_is_in_the_audit_trail(tmp_path: Path) -> None:
             await coordinator.reset("g", {("jobs", 0): 7})
             async with coordinator.member("g", resources={"jobs": 2}) as member:
                 await member.next_assignment()
-                [removed] = (await coordinator.evict_and_reset("g", {"jobs": 4}, reason="skip")).removed
+                await coordinator.evict_and_reset("g", {"jobs": 4}, reason="skip", dry_run=True)
+                done = await coordinator.evict_and_reset("g", {"jobs": 4}, reason="skip")
+                [removed] = done.removed
         lines = map(json.loads, (tmp_path / "audit.jsonl").read_text().splitlines())
         [line] = [line for line in lines if line["operation"] == "reset"]
         assert line["before"] == {"offsets": {"jobs": {"0": 7}}, "members": [removed]}
         assert line["after"] == {"offsets": {"jobs": {"0": 4, "1": 4}}}
-        assert line["reason"] == "skip"
+        assert (line["reason"], line["change_id"]) == ("skip", done.change_id)
 
     asyncio.run(scenario())
 
