@@ -21,6 +21,7 @@ from .events import GroupEvents
 from .guard import Guard, is_api
 from .idempotency import IdempotentAnswers
 from .page.changes import Changes
+from .page.lag_trends import LagTrends
 from .page.rendering import Renderer
 from .page.routes import make_page_routes
 from .page.row import Sources
@@ -61,7 +62,7 @@ def make_app(backend: Backend, hosts: Collection[str] | None, trusted_header: st
 
     routes = [
         *make_routes(backend, snapshots),
-        *make_page_routes(Sources(backend, snapshots, Changing(backend, snapshots), Changes()), renderer),
+        *make_page_routes(Sources(backend, snapshots, Changing(backend, snapshots), Changes(), LagTrends()), renderer),
     ]
     handlers = {kind: _answering(find, answer) for kind, find in PROBLEMS.items()}
     return Guard(QuotedPaths(Starlette(routes=routes, exception_handlers=handlers)), hosts, trusted_header, answer)

@@ -18,6 +18,8 @@ from callboard.runtime.web.backend import Unavailable
 from callboard.runtime.web.group_rows import GroupRow, Pacer
 from callboard.runtime.web.group_table import GroupTable
 from callboard.runtime.web.page import streams as streams_module
+from callboard.runtime.web.page.groups import last_rebalances
+from callboard.runtime.web.page.lag_trends import GROUPS_MAX, LagTrends
 from callboard.runtime.web.page.pieces import piece_of
 from callboard.runtime.web.page.rendering import STATIC, static_file
 from callboard.runtime.web.page.streams import STREAMS_MAX, Streams
@@ -40,9 +42,9 @@ def test_list_shows_groups_and_leads_to_them() -> None:
         await make_groups(coordinator)
         html = await api.page("")
         assert rows(html)[1:] == [
-            "images ○ Empty classic - 0 1 0 -",
-            "mails ○ Empty classic - 0 1 0 -",
-            "odd / name ○ Empty classic - 0 1 0 -",
+            "images ○ Empty classic - 0 1 0 ? - -",
+            "mails ○ Empty classic - 0 1 0 ? - -",
+            "odd / name ○ Empty classic - 0 1 0 ? - -",
         ]
         assert 'href="/groups/odd%20%2F%20name"' in html
         assert "<h1>odd / name</h1>" in await api.page("groups/odd%20%2F%20name")
@@ -191,6 +193,33 @@ def test_no_template_has_scripts_or_styles_that_the_policy_forbids() -> None:
             path = page.path.removeprefix("/").format(**names)
             html = await api.page(path, 404 if "change" in page.path else 200)
             assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:|<script>", html)
+
+    run(check)
+
+
+def test_lag_of_groups_that_are_shown_has_a_trend() -> None:
+    trends, row = LagTrends(), GroupRow("images", "Stable", "classic", "consumer", 1, {}, 100)
+    trends.note([row], 0)
+    assert trends.per_minute(row, 29_000) is None
+    assert trends.per_minute(row._replace(lag=40), 30_000) == -120
+    assert trends.per_minute(row._replace(lag=None), 30_000) is None
+    for second in range(0, 3600, 10):
+        trends.note([row._replace(lag=100 + second)], second * 1000)
+    assert trends.per_minute(row._replace(lag=3700), 3_600_000) == 60
+    trends.note([row._replace(group=str(number)) for number in range(GROUPS_MAX)], 3_600_000)
+    assert trends.per_minute(row, 3_600_000) is None  # it is not shown any more
+
+
+def test_rebalances_of_the_last_hour_are_counted() -> None:
+    async def check(coordinator: Coordinator, api: Api) -> None:
+        async with coordinator.member("images", resources={"jobs": 3}):
+            await api.eventually("groups?state=stable", lambda items: [row["members"] for row in items] == [1])
+            await coordinator.rebalances("images")  # the record is complete
+            assert rows(await api.page(""))[1].endswith("just now new member 1")
+            node, [record] = coordinator.node, await coordinator.rebalances("images")
+            later_ms = record.ended_ms + 3_600_000
+            assert (await last_rebalances(node, ["images", "none"], later_ms)) == {"images": (record, 0)}
+            assert (await last_rebalances(node, ["images"], later_ms - 1))["images"].in_an_hour == 1
 
     run(check)
 

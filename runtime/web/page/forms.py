@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -95,7 +96,8 @@ class Form:
             "problem": problem,
             "token": self._tokens.token(request, browser),
         }
-        response = HTMLResponse(self._renderer.form(request, "action.html", context), status)
+        content = await asyncio.to_thread(self._renderer.form, request, "action.html", context)
+        response = HTMLResponse(content, status)
         self._tokens.remember(response, request, browser)
         return response
 

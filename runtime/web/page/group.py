@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -66,10 +67,15 @@ class TopicRow(NamedTuple):
 async def show(sources: Sources, request: Request) -> Context:
     group, tab, page = path_text(request, "group"), *parse_tab(request.query_params.multi_items())
     found = await sources.backend.ask(lambda: read_group(sources.backend, group))
-    now_ms = found.explained.now.now_ms if found.explained.now else sources.now_ms()
+    return await asyncio.to_thread(context_of, found, tab, page, sources.now_ms())
+
+
+def context_of(found: Group, tab: str, page: int, clock_ms: int) -> Context:
+    """``clock_ms``: the time, if the group is gone and tells none."""
+    now_ms = found.explained.now.now_ms if found.explained.now else clock_ms
     partitions = partition_rows(found)
     context = {
-        "group": group,
+        "group": found.explained.group_id,
         "tab": tab,
         "tabs": TABS,
         "actions": ACTIONS,

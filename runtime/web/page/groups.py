@@ -34,6 +34,10 @@ COLUMNS: Final = (
 )
 
 
+HOUR_MS: Final = 3_600_000
+GROUPS_A_TURN: Final = 50
+"""Groups whose records are read without a pause of the coordinator's loop."""
+
 FILTERS: Final = ("prefix", "state", "type", "topic", "min_lag")
 
 
@@ -51,32 +55,46 @@ async def show(sources: Sources, request: Request) -> Context:
     snapshot = await sources.snapshots.get()
     table = snapshot.table
     page = await asyncio.to_thread(select, table, query)
-    names = [row.group for row in page.rows]
+    names, now_ms = [row.group for row in page.rows], sources.now_ms()
 
-    async def ask() -> dict[str, RebalanceRecord]:
-        return last_rebalances(sources.backend.node(), names)
-
+    last = await sources.backend.ask(lambda: last_rebalances(sources.backend.node(), names, now_ms))
+    sources.trends.note(page.rows, now_ms)
     return {
         "query": dict(given),
         "is_filtered": any(name in FILTERS for name, _ in given),
         "headers": headers(query, dict(given)),
         "rows": page.rows,
-        "rebalances": await sources.backend.ask(ask),
+        "rebalances": last,
+        "trends": {row.group: sources.trends.per_minute(row, now_ms) for row in page.rows},
         "counts": table.counts("state"),
         "total": len(table.rows),
         "states": STATES,
         "types": TYPES,
         "first": link(dict(given), after="") if query.after else None,
         "next": link(dict(given), after=page.after) if page.after else None,
-        "read_ms": sources.now_ms() - snapshot.age_ms,
-        "now_ms": sources.now_ms(),
+        "now_ms": now_ms,
     }
 
 
-def last_rebalances(node: Node, groups: Sequence[str]) -> dict[str, RebalanceRecord]:
-    """By group, its newest record. On the coordinator's loop."""
+class Rebalances(NamedTuple):
+    """Those of a group. ``in_an_hour``: how many ended in the last hour, of the last 50."""
+
+    newest: RebalanceRecord
+    in_an_hour: int
+
+
+async def last_rebalances(node: Node, groups: Sequence[str], now_ms: int) -> dict[str, Rebalances]:
+    """By group; those without a record are left out. On the coordinator's loop."""
     recorder = node.groups.event_log.recorder
-    return {record.group_id: record for group in groups for record in recorder.records(group, 1)}
+    found: dict[str, Rebalances] = {}
+    for number, group in enumerate(groups, 1):
+        records = recorder.records(group)
+        if records:
+            count = sum(now_ms - record.ended_ms < HOUR_MS for record in records)
+            found[group] = Rebalances(records[0], count)
+        if number % GROUPS_A_TURN == 0:
+            await asyncio.sleep(0)
+    return found
 
 
 def headers(query: GroupQuery, given: dict[str, str]) -> list[Header]:

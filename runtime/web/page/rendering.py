@@ -15,6 +15,7 @@ from starlette.responses import HTMLResponse
 
 from callboard import __version__
 
+from ..group_rows import Pacer
 from ..problems import Problem, headers_of
 from .row import Context, Page
 from .texts import FILTERS, shown
@@ -57,7 +58,7 @@ def environment() -> Environment:
 
 
 class Renderer:
-    """``pages``: the rows of the table that have a link in the navigation."""
+    """``pages``: the rows of the table. Call it in a thread: it gives up the processor again and again."""
 
     def __init__(self, pages: tuple[Page, ...]) -> None:
         self._nav = tuple((page.path, page.nav) for page in pages if page.nav is not None)
@@ -81,4 +82,8 @@ class Renderer:
     def _render(self, request: Request, template: str, context: Mapping[str, Any]) -> str:
         base = quote(request.scope.get("root_path", ""))
         here = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
-        return environment().get_template(template).render(base=base, here=here, nav=self._nav, **context)
+        chunks, pacer = [], Pacer()
+        for chunk in environment().get_template(template).generate(base=base, here=here, nav=self._nav, **context):
+            chunks.append(chunk)
+            pacer.pause()
+        return "".join(chunks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -31,12 +32,14 @@ def _handler(
     page: Page, sources: Sources, renderer: Renderer, streams: Streams
 ) -> Callable[[Request], Awaitable[Response]]:
     async def fragment(request: Request) -> str:
-        return renderer.fragment(request, page, await page.show(sources, request))
+        context = await page.show(sources, request)
+        return await asyncio.to_thread(renderer.fragment, request, page, context)
 
     async def handle(request: Request) -> Response:
         if page.is_live and wants_stream(request):
             return streams.open(lambda: fragment(request), lambda error: problem_of(request, error).detail)
-        return HTMLResponse(renderer.page(request, page, await page.show(sources, request)))
+        context = await page.show(sources, request)
+        return HTMLResponse(await asyncio.to_thread(renderer.page, request, page, context))
 
     return handle
 

@@ -12,6 +12,7 @@ from ..backend import Backend
 from ..changing import Changing
 from ..snapshots import Snapshots
 from .changes import Changes
+from .lag_trends import LagTrends
 
 Context = Mapping[str, Any]
 """What a template shows, by name."""
@@ -20,7 +21,8 @@ Context = Mapping[str, Any]
 class Sources(NamedTuple):
     """``backend`` answers about one group and about the server, ``snapshots`` about all groups.
 
-    ``changing`` makes changes, and ``changes`` has those that were made by forms. ``now_ms``: the time in milliseconds
+    ``changing`` makes changes, and ``changes`` has those that were made by forms. ``trends``: how fast
+    lags change. ``now_ms``: the time in milliseconds
     since 1970.
     """
 
@@ -28,6 +30,7 @@ class Sources(NamedTuple):
     snapshots: Snapshots
     changing: Changing
     changes: Changes
+    trends: LagTrends
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -43,7 +44,7 @@ async def show(sources: Sources, request: Request) -> Context:
     snapshot = await sources.snapshots.get()
     names = sorted(name for name in {*snapshot.ranges, *snapshot.table.topics()} if name.startswith(prefix))
     piece = piece_of(names, page, **({"prefix": prefix} if prefix else {}))
-    lines = [line_of(snapshot, name) for name in piece.rows]
+    lines = await asyncio.to_thread(lambda: [line_of(snapshot, name) for name in piece.rows])
     return {"prefix": prefix, "piece": piece._replace(rows=lines)}
 
 
@@ -51,14 +52,14 @@ async def show_one(sources: Sources, request: Request) -> Context:
     topic = path_text(request, "topic")
     _, page = parse_parameters(request.query_params.multi_items(), ("page",))
     snapshot = await sources.snapshots.get()
-    rows = rows_of(snapshot, topic)
+    rows = await asyncio.to_thread(rows_of, snapshot, topic)
     known = snapshot.ranges.get(topic)
     if known is None and not rows:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         raise CoordinatorError(code, f"topic {topic!r}: {code.name}, and no group has offsets of it")
     return {
         "topic": topic,
-        "line": line_of(snapshot, topic),
+        "line": await asyncio.to_thread(line_of, snapshot, topic),
         "groups": piece_of([(row, (row.topics or {}).get(topic)) for row in rows], page),
         "partitions": partition_lines(known),
     }
