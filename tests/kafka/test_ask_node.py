@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from authorizers import DenyingAuthorizer, Rule
-from harness import NodeHarness, async_test, commit_values, join_and_sync, running_node
+from harness import NodeHarness, async_test, commit_values, join_and_sync, offsets, running_node
 
 from callboard.actors.consumer_group.messages import DescribeConsumerGroup
 from callboard.actors.errors import ErrorCode
@@ -25,10 +25,11 @@ from callboard.actors.messages import (
     OffsetDelete,
     OffsetFetch,
 )
+from callboard.actors.steps import ITEMS_PER_STEP, run_steps
 from callboard.runtime.client.connection import Connection, connect_to
 from callboard.runtime.kafka.api import ask_node
 from callboard.runtime.kafka.authentication.principal import USER, Principal
-from callboard.runtime.kafka.codec.message_json import BadMessage, read_message, write_message
+from callboard.runtime.kafka.codec.message_json import BadMessage, read_in_steps, read_message, write_message
 from callboard.runtime.kafka.node_subjects import SUBJECTS, FindOffsets, GroupRecorded, ReadGroups, ReadTopics
 from callboard.runtime.kafka.peer_gate import Purpose, Sender
 from callboard.runtime.security.resources import Operation, ResourceType
@@ -153,7 +154,7 @@ async def test_client_has_to_be_authenticated_if_there_are_acls(tmp_path: Path) 
         ({"content": b"[[]]"}, ErrorCode.INVALID_REQUEST, "expected str, not []"),
         ({"content": b"[" * 9999}, ErrorCode.INVALID_REQUEST, "expected ExplainGroup as JSON"),
         ({"group_id": "other"}, ErrorCode.INVALID_REQUEST, "a message to the group 'g': expected one to 'other'"),
-        ({"content": b" " * (ask_node.CONTENT_BYTES_MAX + 1)}, ErrorCode.INVALID_REQUEST, "expected at most 1000000"),
+        ({"content": b" " * (ask_node.CLIENT_CONTENT_BYTES_MAX + 1)}, ErrorCode.INVALID_REQUEST, "at most 100000, so"),
     ],
 )
 @async_test
@@ -163,6 +164,61 @@ async def test_invalid_request_is_refused(tmp_path: Path, values: dict[str, Any]
         assert int(response.error_code) == code
         assert text in response.error_message
         assert await code_of(connection, ExplainGroup("g")) is ErrorCode.NONE
+
+
+def row(topic: str = "t", partition: int = 0, offset: int | None = 7) -> ResetOffset:
+    return ResetOffset(topic, partition, offset)
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "text"),
+    [
+        ((row(partition=3),), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no partition 3 of topic 't'"),
+        ((row(partition=-1),), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no partition -1 of topic 't'"),
+        ((row(partition=2**40),), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no partition 1099511627776"),
+        ((row("nowhere"),), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no partition 0 of topic 'nowhere'"),
+        ((row("\ud800"),), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, r"there is no partition 0 of topic '\ud800'"),
+        ((row(offset=-7),), ErrorCode.INVALID_REQUEST, "offset -7 of partition 0 of topic 't': expected 0 to"),
+        ((row(offset=2**63),), ErrorCode.INVALID_REQUEST, "offset 9223372036854775808 of partition 0"),
+        ((row(), row(offset=8)), ErrorCode.INVALID_REQUEST, "partition 0 of topic 't' is there twice"),
+        (RESET._replace(reason="x" * 1001), ErrorCode.INVALID_REQUEST, "a reason of 1001 characters: expected at most"),
+        (RESET._replace(change_id="x" * 37), ErrorCode.INVALID_REQUEST, "a change id of 37 characters: expected at"),
+        ((row(offset=2**63 - 1),), ErrorCode.NONE, ""),
+        ((row(offset=None),), ErrorCode.NONE, ""),
+    ],
+)
+@async_test
+async def test_invalid_reset_of_a_client_changes_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, message: Any, code: ErrorCode, text: str
+) -> None:
+    reset = message if isinstance(message, ResetOffsets) else ResetOffsets("g", message)
+    async with running_node(tmp_path) as harness, asking(harness) as connection:
+        client = await harness.connect()
+        await client.ask("offset_commit", 8, **commit_values("g"))
+        response = await ask(connection, reset)
+        assert (int(response.error_code), text in (response.error_message or "")) == (code, True)
+        assert (await offsets(client, "g") == {("t", 0): 42}) is bool(code)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+@async_test
+async def test_name_of_a_topic_that_is_no_text_is_denied(tmp_path: Path) -> None:
+    rule = Rule(Operation.READ, TOPIC, "\ud800")
+    async with running_node(tmp_path, authorizer=DenyingAuthorizer(rule)) as harness:
+        await (await harness.connect()).ask("offset_commit", 8, **commit_values("g"))
+        async with asking(harness, principal=Principal(USER, "anna")) as connection:
+            response = await ask(connection, ResetOffsets("g", (row("\ud800"),)))
+            assert int(response.error_code) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            assert response.error_message is not None
+            assert response.error_message.endswith(r" \ud800")
+
+
+def test_long_message_is_read_in_steps() -> None:
+    message = ResetOffsets("g", tuple(row(partition=number) for number in range(10 * ITEMS_PER_STEP)))
+    steps = read_in_steps(ResetOffsets, write_message(message))
+    for _ in range(10):
+        next(steps)
+    assert run_steps(steps) == message
 
 
 SAMPLES: tuple[Any, ...] = (

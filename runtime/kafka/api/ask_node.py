@@ -10,10 +10,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ....actors.errors import ErrorCode
-from ....actors.group.reset_messages import ResetOffsets
+from ....actors.group.reset_messages import ResetOffset, ResetOffsets
 from ....actors.messages import Explained, ExplainGroup
 from ....actors.recorder.flight_recorder import FlightRecorder
-from ....actors.steps import Steps
+from ....actors.steps import Steps, pieces
+from ....actors.text import printable
 from ...engine.reply import Reply
 from ...security.audit import AskedBy
 from ..audit.audited import asked, who
@@ -24,13 +25,20 @@ from ..authorization.authorize import allows_everything, authorize, authorize_in
 from ..authorization.checks import READ_TOPIC
 from ..call import Body, Call
 from ..codec.codes import kafka_error
-from ..codec.message_json import BadMessage, read_message, write_in_steps
+from ..codec.message_json import BadMessage, read_in_steps, read_message, write_in_steps
 from ..node_lists import find_offsets, read_groups, read_topics
 from ..node_subjects import SUBJECTS, FindOffsets, GroupRecorded, ReadGroups, ReadTopics, Subject
 from ..peer_gate import Purpose
 
 CONTENT_BYTES_MAX: Final = 1_000_000
-"""A reset of more than 10,000 partitions. A longer message would hold up the event loop while it is read."""
+"""A reset of more than 10,000 partitions."""
+
+CLIENT_CONTENT_BYTES_MAX: Final = 100_000
+"""Of a client: a reset of some thousand partitions. A longer message would hold up the event loop while it is read."""
+
+REASON_CHARACTERS_MAX: Final = 1000
+CHANGE_ID_CHARACTERS_MAX: Final = 36
+OFFSET_MAX: Final = 2**63 - 1
 
 
 class Refused(Exception):
@@ -57,11 +65,9 @@ def _handle(call: Call) -> Steps[None]:
     is_node = _is_node(call)
     if not is_node:
         _authorize(call, subject)
-    message = _read(call, subject)
+    message = yield from _read(call, subject, CONTENT_BYTES_MAX if is_node else CLIENT_CONTENT_BYTES_MAX)
     if isinstance(message, ResetOffsets) and not is_node:
-        verdicts = yield from authorize_in_steps(call, READ_TOPIC, (row.topic for row in message.offsets))
-        if verdicts.error:
-            raise Refused(verdicts.error, f"{READ_TOPIC.denial.message} {', '.join(sorted(verdicts.denied))[:300]}")
+        yield from _check_reset(call, message)
     if isinstance(message, ReadTopics):
         yield from _respond_in_steps(call, (yield from read_topics(call.services.topics, message)))
     elif isinstance(message, FindOffsets):
@@ -102,19 +108,52 @@ def _authorize(call: Call, subject: Subject) -> None:
         raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, text)
 
 
-def _read(call: Call, subject: Subject) -> Any:
+def _read(call: Call, subject: Subject, bytes_max: int) -> Steps[Any]:
     request = call.request
-    if len(request.content) > CONTENT_BYTES_MAX:
-        text = f"a message of {len(request.content)} bytes: expected at most {CONTENT_BYTES_MAX}, so send several"
+    if len(request.content) > bytes_max:
+        text = f"a message of {len(request.content)} bytes: expected at most {bytes_max}, so send several"
         raise Refused(ErrorCode.INVALID_REQUEST, text)
     try:
-        message = read_message(subject.message, request.content)
+        message = yield from read_in_steps(subject.message, request.content)
     except BadMessage as error:
         raise Refused(ErrorCode.INVALID_REQUEST, str(error)) from error
     if message.group_id != request.group_id:
         text = f"a message to the group {message.group_id[:100]!r}: expected one to {request.group_id[:100]!r}"
         raise Refused(ErrorCode.INVALID_REQUEST, text)
     return message
+
+
+def _check_reset(call: Call, message: ResetOffsets) -> Steps[None]:
+    """Raises Refused unless a client may send this reset. A node has checked its own."""
+    verdicts = yield from authorize_in_steps(call, READ_TOPIC, (row.topic for row in message.offsets))
+    if verdicts.error:
+        denied = printable(", ".join(sorted(verdicts.denied))[:300])
+        raise Refused(verdicts.error, f"{READ_TOPIC.denial.message} {denied}")
+    for name, text, length_max in (
+        ("reason", message.reason, REASON_CHARACTERS_MAX),
+        ("change id", message.change_id, CHANGE_ID_CHARACTERS_MAX),
+    ):
+        if len(text) > length_max:
+            text = f"a {name} of {len(text)} characters: expected at most {length_max}"
+            raise Refused(ErrorCode.INVALID_REQUEST, text)
+    seen: set[tuple[str, int]] = set()
+    for piece in pieces(message.offsets):
+        for row in piece:
+            _check_offset(call, row, seen)
+        yield
+
+
+def _check_offset(call: Call, row: ResetOffset, seen: set[tuple[str, int]]) -> None:
+    """``seen``: the partitions before it."""
+    partition = f"partition {row.partition} of topic {row.topic[:249]!r}"
+    topic = call.services.topics.get(row.topic)
+    if topic is None or not 0 <= row.partition < len(topic.partitions):
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {partition}")
+    if row.offset is not None and not 0 <= row.offset <= OFFSET_MAX:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"offset {row.offset} of {partition}: expected 0 to {OFFSET_MAX}")
+    if (row.topic, row.partition) in seen:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"{partition} is there twice")
+    seen.add((row.topic, row.partition))
 
 
 def _asked_by(call: Call) -> AskedBy:

@@ -61,7 +61,37 @@ def read_message(cls: Any, data: bytes) -> Any:
     try:
         return _reader(cls)(json.loads(data))
     except (ValueError, TypeError, RecursionError) as error:
-        raise BadMessage(f"expected {cls.__name__} as JSON, not {data[:100]!r}: {error}") from error
+        raise _bad(cls, data, error) from error
+
+
+def read_in_steps(cls: Any, data: bytes) -> Steps[Any]:
+    """The same for a message with long arrays, such as ``write_in_steps`` makes. Raises BadMessage.
+
+    Only the JSON is parsed in one step: 100,000 bytes take 2 ms.
+    """
+    try:
+        hints, fields = typing.get_type_hints(cls), []
+        for name, value in zip(cls._fields, _array(json.loads(data)), strict=False):
+            arguments = typing.get_args(hints[name])
+            if arguments[-1:] == (Ellipsis,):
+                fields.append((yield from _read_items(_reader(arguments[0]), value)))
+            else:
+                fields.append(_reader(hints[name])(value))
+        return cls(*fields)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise _bad(cls, data, error) from error
+
+
+def _read_items(read: Read, values: Any) -> Steps[tuple[Any, ...]]:
+    items: list[Any] = []
+    for piece in pieces(_array(values)):
+        items += map(read, piece)
+        yield
+    return tuple(items)
+
+
+def _bad(cls: Any, data: bytes, error: Exception) -> BadMessage:
+    return BadMessage(f"expected {cls.__name__} as JSON, not {data[:100]!r}: {error}")
 
 
 @cache
