@@ -24,7 +24,7 @@ from ..group.kind import OffsetExpiry
 from ..group.rebalance_notes import Assigned
 from ..group.requests import refuse
 from ..group.reset_messages import OffsetsReset, ResetOffsets
-from ..group.resets import guard_ms, made, offset_records
+from ..group.resets import guard_end_ms, made, offset_records
 from ..group.subscription import CONSUMER_PROTOCOL_TYPE
 from ..memory import MEMBER_BYTES
 from ..messages import (
@@ -420,14 +420,14 @@ def _decide_leave(group: ConsumerGroup, request: LeaveGroup, plan: Plan) -> Step
 
 def _decide_reset(group: ConsumerGroup, request: ResetOffsets, plan: Plan) -> Steps[OffsetsReset]:
     settings, now_ms = group._environment.settings, group._environment.clock.wall_ms()
-    removed, session_timeout_ms = tuple(group.soft.members), group.decisions.settings.session_timeout_ms
+    removed, session_timeout_ms = tuple(group.soft.members), 0
     for members in pieces(group.soft.members.values()):
-        classic = (member.about.classic for member in members)
-        session_timeout_ms = max(session_timeout_ms, *(each.session_timeout_ms for each in classic if each), 0)
+        own = (member.about.classic.session_timeout_ms for member in members if member.about.classic)
+        session_timeout_ms = max(session_timeout_ms, group.decisions.settings.session_timeout_ms, *own)
         yield
     yield from remove_members(group.soft, removed, group.decisions, plan)
-    guarded_until_ms = now_ms + guard_ms(session_timeout_ms, settings) if removed else -1
-    plan.offsets = yield from offset_records(request, guarded_until_ms if removed else now_ms)
+    guarded_until_ms = guard_end_ms(request, now_ms, session_timeout_ms, settings)
+    plan.offsets = yield from offset_records(request, guarded_until_ms if guarded_until_ms >= 0 else now_ms)
     return made(request, removed, guarded_until_ms)
 
 

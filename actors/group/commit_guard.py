@@ -37,31 +37,29 @@ class CommitGuard:
 
     ``end_ms``: until when one of the members is remembered, monotonic time. ``reset_until_ms``: until when the reset is
     guarded, wall-clock time; it is right when ``is_complete``, otherwise ``derive`` has to read it from the offsets.
-    ``is_reset``: whether there was a reset since the group is in memory, and no generation was Stable since.
     ``watch``: what follows the last reset.
     """
 
-    __slots__ = ("_until_ms", "end_ms", "is_complete", "is_reset", "reset_until_ms", "watch")
+    __slots__ = ("_until_ms", "end_ms", "is_complete", "reset_until_ms", "watch")
 
     def __init__(self, is_complete: bool = True) -> None:
         self._until_ms: dict[str, int] = {}
         self.end_ms = 0
         self.is_complete = is_complete
-        self.is_reset = False
         self.reset_until_ms = -1
         self.watch = ResetWatch()
 
     def note(self, events: Iterable[GroupEvent]) -> None:
-        """Remember the members that these events have removed, and whether it was a reset."""
+        """Remember the members that these events have removed, and whether a reset is over, or has begun."""
         for event in events:
             if event.kind is not Kind.MEMBER_REMOVED:
                 if event.state == STABLE_NAME:
-                    self.is_reset, self.is_complete, self.reset_until_ms = False, True, -1
+                    self.is_complete, self.reset_until_ms = True, -1
             elif event.reason in REMOVED_BY_OTHERS:
                 self._remember(event.member_id, event.monotonic_ms + GUARD_MS)
                 if event.reason is Reason.RESET:
-                    self.is_reset, self.is_complete = True, False
-                    self.reset_until_ms = event.wall_ms + GUARD_MIN_MS
+                    self.is_complete = False
+                    self.extend(event.wall_ms + GUARD_MIN_MS)
 
     def _remember(self, member_id: str, until_ms: int) -> None:
         if len(member_id) > MEMBER_ID_CHARACTERS_MAX:
@@ -69,6 +67,10 @@ class CommitGuard:
         while len(self._until_ms) >= MEMBERS_MAX:
             del self._until_ms[next(iter(self._until_ms))]
         self._until_ms[member_id] = self.end_ms = until_ms
+
+    def extend(self, until_ms: int) -> None:
+        """There is a reset that is guarded until then. Wall-clock time."""
+        self.reset_until_ms = max(self.reset_until_ms, until_ms)
 
     def refuses(self, former_member_id: str, now_ms: int) -> bool:
         """Whether a commit without a generation is refused, since its sender was this member. Monotonic time."""

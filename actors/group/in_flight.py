@@ -76,6 +76,7 @@ class InFlight:
         self.appends_sent = 0
         self.appends_done = 0
         self.stale_appends = 0  # sent by an earlier instance
+        self.reset_append = 0  # the number of the last append of a reset
         self.fetches: list[WaitingFetch] = []
         self.deletion: Deletion | None = None
 

@@ -78,11 +78,11 @@ def _note_simple_commit(active: ActiveGroup, request: OffsetCommit | TxnOffsetCo
 
 def _would_undo_a_reset(active: ActiveGroup, request: OffsetCommit | TxnOffsetCommit) -> bool:
     """Whether it comes from a member that was removed, or is a commit to partitions that were reset just now."""
-    clock, data, guard = active.environment.clock, active.data, active.guard
+    clock, data, guard, in_flight = active.environment.clock, active.data, active.guard, active.in_flight
     former_member_id = request.former_member_id if isinstance(request, OffsetCommit) and not request.member_id else ""
     if former_member_id and guard.refuses(former_member_id, clock.monotonic_ms()):
         return True
-    if guard.is_reset and data.value is not None and data.kind.has_members(data.value):  # the reset is not durable yet
+    if in_flight.appends_done < in_flight.reset_append:  # it would follow the reset in the log
         return True
     return guard.reset_until_ms >= 0 and guard.guards(request.commits, data.offsets.find, clock.wall_ms())
 

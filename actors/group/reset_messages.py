@@ -19,7 +19,8 @@ class ResetOffsets(NamedTuple):
     """Remove all members of a group and set offsets, as one change. Only in this process.
 
     ``is_plan``: nothing is changed. ``change_id``: of the sender, by which it asks what has become of the reset.
-    ``before`` and ``simple_commit_ms``: filled in by the group.
+    ``before``, ``simple_commit_ms`` and ``guarded_until_ms`` are filled in by the
+    group: the last is the earliest end of the guard; -1 if the group never had members.
     """
 
     group_id: str
@@ -29,6 +30,7 @@ class ResetOffsets(NamedTuple):
     change_id: str = ""
     before: tuple[ResetOffset, ...] = ()
     simple_commit_ms: int = -1
+    guarded_until_ms: int = -1
 
 
 class OffsetsReset(NamedTuple):

@@ -9,10 +9,11 @@ from ..errors import ErrorCode
 from ..steps import SHORT_WORK_ITEMS, Steps, pieces, run_steps
 from .active_group import ActiveGroup
 from .applied import applied
+from .offset_requests import complete_guard
 from .pending_offsets import PendingOffsets
 from .reset_messages import DescribeReset, OffsetsReset, ResetDescribed, ResetOffsets
 from .reset_watch import NEVER_MS, simple_commit_ms
-from .resets import changed_ms, made, with_before
+from .resets import GUARD_MIN_MS, changed_ms, made, with_before
 
 
 def reset_offsets(active: ActiveGroup, request: ResetOffsets, reply: ReplyTo | None) -> object:
@@ -31,9 +32,17 @@ def _prepare(active: ActiveGroup, request: ResetOffsets) -> Steps[ResetOffsets |
         if producers:
             return _refusal(data.pending, next(iter(producers)))
         yield
+    yield from complete_guard(active)
     return (yield from with_before(request, data.offsets.find))._replace(
-        simple_commit_ms=(yield from _simple_commit_ms(active, request))
+        simple_commit_ms=(yield from _simple_commit_ms(active, request)), guarded_until_ms=_guarded_until_ms(active)
     )
+
+
+def _guarded_until_ms(active: ActiveGroup) -> int:
+    """A reset of a group that has lost its members is guarded, too: they may not know it, maybe by another reset."""
+    if active.data.value is None:
+        return -1
+    return max(active.guard.reset_until_ms, active.environment.clock.wall_ms() + GUARD_MIN_MS)
 
 
 def _refusal(pending: PendingOffsets, producer_id: int) -> OffsetsReset:
@@ -50,7 +59,9 @@ def _simple_commit_ms(active: ActiveGroup, request: ResetOffsets) -> Steps[int]:
     empty_since_ms = 0 if data.value is None else changed_ms(data.value)
     if empty_since_ms < 0:
         return seen_ms
-    return max(seen_ms, (yield from simple_commit_ms(request.offsets, data.offsets.find, empty_since_ms)))
+    now_ms = active.environment.clock.wall_ms()
+    found_ms = yield from simple_commit_ms(request.offsets, data.offsets.find, empty_since_ms, now_ms)
+    return max(seen_ms, found_ms)
 
 
 def _reset(active: ActiveGroup, prepared: ResetOffsets | OffsetsReset, reply: ReplyTo | None) -> object:
@@ -60,7 +71,18 @@ def _reset(active: ActiveGroup, prepared: ResetOffsets | OffsetsReset, reply: Re
         return made(prepared, ())
     partitions = ((topic, partition) for topic, partition, _ in prepared.offsets)
     active.guard.watch.begin(prepared.change_id, partitions)
-    return applied(active, active.group.handle(prepared, reply, active.effects))
+    active.guard.extend(prepared.guarded_until_ms)
+    answer = applied(active, active.group.handle(prepared, reply, active.effects))
+    if isinstance(answer, GeneratorType):
+        return _note_append_in_steps(active, answer)
+    active.in_flight.reset_append = active.in_flight.appends_sent
+    return answer
+
+
+def _note_append_in_steps(active: ActiveGroup, steps: Steps[object]) -> Steps[object]:
+    answer = yield from steps
+    active.in_flight.reset_append = active.in_flight.appends_sent
+    return answer
 
 
 def describe_reset(active: ActiveGroup, _request: DescribeReset, _reply: ReplyTo | None) -> ResetDescribed:

@@ -39,15 +39,18 @@ class ResetWatch:
 
 
 def simple_commit_ms(
-    offsets: Iterable[ResetOffset], find: Callable[[str, int], OffsetValue | None], empty_since_ms: int
+    offsets: Iterable[ResetOffset], find: Callable[[str, int], OffsetValue | None], empty_since_ms: int, now_ms: int
 ) -> Steps[int]:
-    """When one of these offsets was committed last after the group had lost its last member; -1: not since then."""
+    """When one of these offsets was committed last after the group had lost its last member; -1: not since then.
+
+    A date in the future is that of a reset.
+    """
     newest_ms = NEVER_MS
     for piece in pieces(offsets):
         for topic, partition, _ in piece:
             value = find(topic, partition)
             date_ms = NEVER_MS if value is None else value.commit_timestamp_ms
-            if date_ms > empty_since_ms and not is_reset_date(date_ms, empty_since_ms):
+            if empty_since_ms < date_ms <= now_ms and not is_reset_date(date_ms, empty_since_ms):
                 newest_ms = max(newest_ms, date_ms)
         yield
     return newest_ms

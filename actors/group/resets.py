@@ -39,10 +39,15 @@ def longest_guard_ms(settings: ClassicGroupSettings) -> int:
     return max(GUARD_MIN_MS, settings.group_max_session_timeout_ms)
 
 
-def guard_ms(session_timeout_ms: int, settings: ClassicGroupSettings) -> int:
-    """How long a reset is guarded, in whole seconds. ``session_timeout_ms``: the longest of the evicted members."""
+def guard_end_ms(request: ResetOffsets, now_ms: int, session_timeout_ms: int, settings: ClassicGroupSettings) -> int:
+    """Until when a reset is guarded: for whole seconds, or as long as the reset before it.
+
+    ``session_timeout_ms``: the longest of the evicted members; 0 if there are none.
+    """
+    if session_timeout_ms == 0:
+        return request.guarded_until_ms
     seconds = -(-max(session_timeout_ms, GUARD_MIN_MS) // 1000)
-    return min(seconds * 1000, longest_guard_ms(settings))
+    return max(now_ms + min(seconds * 1000, longest_guard_ms(settings)), request.guarded_until_ms)
 
 
 def is_reset_date(commit_ms: int, empty_since_ms: int) -> bool:
@@ -82,8 +87,8 @@ def reset(group: GroupCore, request: ResetOffsets, reply: ReplyTo | None, effect
 def _reset_in_steps(group: GroupCore, request: ResetOffsets, reply: ReplyTo | None, effects: Effects) -> Steps[object]:
     now_ms = group.clock.wall_ms()
     removed = tuple(group.members)
-    guarded_until_ms = now_ms + guard_ms((yield from _longest_session_ms(removed)), group.settings) if removed else -1
-    records = yield from offset_records(request, guarded_until_ms if removed else now_ms)
+    guarded_until_ms = guard_end_ms(request, now_ms, (yield from _longest_session_ms(removed)), group.settings)
+    records = yield from offset_records(request, guarded_until_ms if guarded_until_ms >= 0 else now_ms)
     parked: list[tuple[ReplyTo | None, Any]] = []
     for members in pieces(removed):
         for member in members:

@@ -77,7 +77,8 @@ def test_failed_append_changes_nothing(world: ActorWorld) -> None:
 def test_group_without_members_gets_its_offsets(world: ActorWorld) -> None:
     world.post(RESET)
     again = world.post(RESET._replace(offsets=(ResetOffset("t", 0, None),)))
-    assert again.value == OffsetsReset(ErrorCode.NONE, (), (ResetOffset("t", 0, 4),))
+    until_ms = world.clock.wall_ms() + GUARD_MIN_MS
+    assert again.value == OffsetsReset(ErrorCode.NONE, (), (ResetOffset("t", 0, 4),), until_ms)
     assert offset_of(world) == -1
 
 

@@ -287,12 +287,43 @@ def test_next_generation_ends_the_guard() -> None:
     assert guarded_ms(simulation) == 0
 
 
-def test_next_reset_is_not_refused() -> None:
-    simulation, _ = committed_group()
+@pytest.mark.parametrize("restarts", [False, True])
+def test_next_reset_is_not_refused_and_guarded_as_long(restarts: bool) -> None:
+    """Members that the one before it has removed may still commit."""
+    simulation, _ = committed_group(session_ms=90_000)
     simulation.post(RESET)
-    again = simulation.post(RESET._replace(offsets=(ResetOffset("t", 0, 9),)))
-    assert again.value == OffsetsReset(ErrorCode.NONE, (), (ResetOffset("t", 0, 4),))
+    until_ms = simulation.clock.wall_ms() + 90_000
+    simulation.advance(1000)
+    if restarts:
+        simulation = restarted(simulation)
+    again = simulation.post(RESET._replace(offsets=(ResetOffset("t", 0, 9), ResetOffset("t", 2, 9))))
+    before = (ResetOffset("t", 0, 4), ResetOffset("t", 2, None))
+    assert again.value == OffsetsReset(ErrorCode.NONE, (), before, until_ms)
     assert fetch_offset(simulation) == 9
+    for partition in range(3):
+        assert simulation.post(commit(10, partition=partition)).value.errors == REFUSED
+    simulation.advance(89_000)
+    assert simulation.post(commit(10)).value.errors == ACCEPTED
+
+
+def test_reset_after_the_last_member_has_left_is_guarded_also_while_it_is_in_flight() -> None:
+    simulation, members = committed_group()
+    for member in members:
+        simulation.post(leave(member))
+    simulation.holds_appends = True
+    reply = simulation.post(RESET)
+    sent = simulation.post(commit(9))
+    simulation.complete_append()
+    assert reply.value.guarded_until_ms == simulation.clock.wall_ms() + GUARD_MIN_MS
+    assert sent.value.errors == REFUSED
+    assert simulation.post(commit(9)).value.errors == REFUSED
+
+
+def test_reset_of_a_group_that_never_had_members_is_not_guarded() -> None:
+    simulation = CoordinatorSimulation()
+    simulation.post(commit(9))
+    assert simulation.post(RESET).value.guarded_until_ms == -1
+    assert simulation.post(commit(10)).value.errors == ACCEPTED
 
 
 @pytest.mark.parametrize("restarts", [False, True])

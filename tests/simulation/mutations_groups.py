@@ -7,18 +7,22 @@ from typing import Any
 import pytest
 from actor_system.table_patches import patch_function
 
+from callboard.actors.consumer_group import group as consumer_group
 from callboard.actors.engine_ports import ReplyTo
 from callboard.actors.errors import NO_ERROR, ErrorCode
-from callboard.actors.group import actor, appended, deletion
+from callboard.actors.group import actor, appended, deletion, reset_requests
 from callboard.actors.group.active_group import ActiveGroup
 from callboard.actors.group.classic import ClassicGroup
+from callboard.actors.group.commit_guard import CommitGuard
 from callboard.actors.group.contexts import AssignmentContext, StaticRejoinContext
 from callboard.actors.group.effects import Effects
+from callboard.actors.group.in_flight import InFlight
 from callboard.actors.group.offsets import GroupData
 from callboard.actors.group.static_members import complete_replacement
 from callboard.actors.group.syncing import complete_assignment
 from callboard.actors.messages import Heartbeat, Joined, OffsetCommit, Written
 from callboard.actors.records import GroupRecord
+from callboard.actors.steps import Steps
 from callboard.runtime.member.lease import Lease
 
 from .mutations_log import Plant
@@ -150,6 +154,35 @@ def expiry_ignores_open_transactions(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(deletion, name, find_all)
 
 
+# Resets --------------------------------------------------------------------------------------------------------------
+
+
+def resets_are_not_guarded(patch: pytest.MonkeyPatch) -> None:
+    """Any client may commit to a group without members."""
+    patch.setattr(CommitGuard, "guards", lambda *_: False)
+
+
+def guards_end_with_the_process(patch: pytest.MonkeyPatch) -> None:
+    """The next process does not know until when a reset that it has loaded is guarded."""
+
+    def derive(self: CommitGuard, *_: Any) -> Steps[None]:
+        self.is_complete = True
+        yield
+
+    patch.setattr(CommitGuard, "derive", derive)
+
+
+def guards_begin_when_the_reset_is_durable(patch: pytest.MonkeyPatch) -> None:
+    """Commits that come while it is on its way to the log follow it there."""
+    patch.setattr(InFlight, "reset_append", property(lambda _self: 0, lambda _self, _number: None), raising=False)
+    patch.setattr(consumer_group, "_is_being_emptied", lambda *_: False)
+
+
+def the_next_reset_is_not_guarded(patch: pytest.MonkeyPatch) -> None:
+    """The members were removed by the one before it."""
+    patch.setattr(reset_requests, "_guarded_until_ms", lambda _active: -1)
+
+
 GROUP_MUTATIONS: dict[str, tuple[Plant, str]] = {
     "a refused assignment is ignored": (a_refused_assignment_is_ignored, "refused_appends"),
     "a refused assignment is used": (a_refused_assignment_is_used, "refused_appends"),
@@ -159,5 +192,9 @@ GROUP_MUTATIONS: dict[str, tuple[Plant, str]] = {
     "refused heartbeats renew sessions": (refused_heartbeats_renew_sessions, "sessions"),
     "commits do not renew sessions": (commits_do_not_renew_sessions, "sessions"),
     "leases count from answers": (leases_count_from_answers, "embedded_members"),
+    "resets are not guarded": (resets_are_not_guarded, "resets"),
+    "guards end with the process": (guards_end_with_the_process, "resets"),
+    "the next reset is not guarded": (the_next_reset_is_not_guarded, "resets"),
+    "guards begin when the reset is durable": (guards_begin_when_the_reset_is_durable, "resets"),
     "expiry ignores open transactions": (expiry_ignores_open_transactions, "expiring_transactions"),
 }

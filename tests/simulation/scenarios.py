@@ -13,6 +13,7 @@ from .consumer_members import consumer_churn, consumer_members, lowered_session_
 from .mixed_members import mixed_members
 from .players import TOPIC, Committer, Deleter, InvalidClient, Producer
 from .racers import ExpiryRacer, LateHeartbeats, TransactionalRacer
+from .resets import resets
 from .shared_log import AWAY_S, MovingPartitions
 from .worker_groups import GROUP, MemberGroup, WorkerGroup
 
@@ -398,6 +399,7 @@ SCENARIOS = {
         consumer_churn,
         lowered_session_timeout,
         mixed_members,
+        resets,
     )
 }
 

@@ -15,6 +15,7 @@ NAMES = (
     "growing_resource",
     "refused_appends",
     "sessions",
+    "resets",
 )
 
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from ....actors.errors import ErrorCode
 from ....actors.group.offsets import GroupData
+from ....actors.group.reset_messages import ResetOffsets
 from ....actors.messages import (
     Committed,
     DeleteGroup,
@@ -42,7 +43,7 @@ REFUSED = frozenset(
         *(ErrorCode.INVALID_GROUP_ID, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
         *(ErrorCode.NON_EMPTY_GROUP, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC),
         *(ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_TXN_STATE),
-        ErrorCode.STALE_MEMBER_EPOCH,
+        *(ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNSTABLE_OFFSET_COMMIT),
         *(ErrorCode.PRODUCER_FENCED, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.CONCURRENT_TRANSACTIONS),
     }
 )
@@ -116,6 +117,11 @@ class RegisterChecker(Listener):
         elif isinstance(message, OffsetDelete):
             registers = [(message.group_id, topic, number) for topic, numbers in message.topics for number in numbers]
             self._writes_of_exchange[exchange] = [self._write(register, None, exchange) for register in registers]
+        elif isinstance(message, ResetOffsets):
+            self._writes_of_exchange[exchange] = [
+                self._write((message.group_id, topic, partition), None if offset is None else (offset, ""), exchange)
+                for topic, partition, offset in message.offsets
+            ]
         elif isinstance(message, DeleteGroup):
             registers = [register for register in self._writes if register[0] == message.group_id]
             self._writes_of_exchange[exchange] = [self._write(register, None, exchange) for register in registers]
@@ -141,6 +147,8 @@ class RegisterChecker(Listener):
             self._ended(exchange, message)
         elif isinstance(message, OffsetDelete):
             self._deleted(exchange, message, exchange.answer)
+        elif isinstance(message, ResetOffsets):
+            self._settle_all(exchange, exchange.answer.error)
         elif isinstance(message, DeleteGroup):
             self._settle_all(exchange, exchange.answer)
 

@@ -35,6 +35,7 @@ from .loop import Process, VirtualLoop, current_process
 from .losses import LossChecker
 from .network import Host, Network, SimulatedConnector
 from .registers import RegisterChecker
+from .resets import ResetChecker
 from .sessions import SessionChecker
 from .simulated_coordinator import CoordinatorHooks, CoordinatorIncarnation, SimulatedCoordinator
 from .spawned import Program, Spawned, SpawnedProcesses
@@ -92,7 +93,7 @@ class Sim:
         self.static_members = StaticMemberChecker(self.fail)
         self.history.listeners += [self.generations, self.answers, self.registers, self.losses]
         self.history.listeners += [GroupEventChecker(self.fail), self.sessions, self.leases, self.static_members]
-        self.history.listeners.append(ConsumerMemberChecker(self.fail, self._topic_id))
+        self.history.listeners += [ConsumerMemberChecker(self.fail, self._topic_id), ResetChecker(self.fail)]
         self.coordinator = SimulatedCoordinator(
             loop,
             seed,
