@@ -58,8 +58,8 @@ class AdminRequests(Protocol):
     async def resets(self) -> NodeResets:
         """What the node of this process keeps for resets."""
 
-    async def offsets_since(self, name: str, time_ms: int) -> Mapping[int, int]:
-        """The offset of the first record with this timestamp or a later one, of the partitions of a topic with one."""
+    async def offsets_since(self, name: str, numbers: Sequence[int], time_ms: int) -> Mapping[int, int]:
+        """The offset of the first record with this timestamp or a later one, of these partitions that have one."""
 
     async def create_topic(self, name: str, partitions: int) -> None: ...
 

@@ -42,12 +42,16 @@ async def describe_topics(ask: Ask, connection: Connection, names: Sequence[str]
     ]
 
 
-async def offsets_since(ask: Ask, connection: Connection, name: str, time_ms: int) -> dict[int, int]:
-    """Of the partitions with a record of this time or later. Raises CoordinatorError for an unknown topic."""
+async def offsets_since(
+    ask: Ask, connection: Connection, name: str, numbers: Sequence[int], time_ms: int
+) -> dict[int, int]:
+    """Of these partitions with a record of this time or later. Raises CoordinatorError for an unknown topic."""
     topics, led = await _find_leaders(connection, [name])
     if not topics:
         raise no_such_topic(name)
-    found = await asyncio.gather(*(_list_offsets(ask, *item, time_ms) for item in led.items()))
+    wanted = set(numbers)
+    asked = {node: {name: [each for each in topics_led[name] if each in wanted]} for node, topics_led in led.items()}
+    found = await asyncio.gather(*(_list_offsets(ask, *item, time_ms) for item in asked.items()))
     return {index: offset for offsets in found for (_, index), offset in offsets.items() if offset >= 0}
 
 

@@ -140,11 +140,11 @@ class ClusterRequests:
     async def _describe_topics(self, names: Sequence[str] | None) -> list[TopicDescription]:
         return await describe_topics(self._ask, await self._connect_to_any(), names)
 
-    async def offsets_since(self, name: str, time_ms: int) -> Mapping[int, int]:
-        return await self._repeat(partial(self._offsets_since, name, time_ms))
+    async def offsets_since(self, name: str, numbers: Sequence[int], time_ms: int) -> Mapping[int, int]:
+        return await self._repeat(partial(self._offsets_since, name, numbers, time_ms))
 
-    async def _offsets_since(self, name: str, time_ms: int) -> dict[int, int]:
-        return await offsets_since(self._ask, await self._connect_to_any(), name, time_ms)
+    async def _offsets_since(self, name: str, numbers: Sequence[int], time_ms: int) -> dict[int, int]:
+        return await offsets_since(self._ask, await self._connect_to_any(), name, numbers, time_ms)
 
     async def create_topic(self, name: str, partitions: int) -> None:
         await create_topics(await self._connect_to_any(), {name: partitions})

@@ -88,10 +88,10 @@ class ForwardedRequests(NodeRequests):
             return {}
         return ranges_of(content)
 
-    async def offsets_since(self, name: str, time_ms: int) -> Mapping[int, int]:
+    async def offsets_since(self, name: str, numbers: Sequence[int], time_ms: int) -> Mapping[int, int]:
         leader = self._questions.leader(name)
         if leader is not None and leader.is_own:
-            return await super().offsets_since(name, time_ms)
+            return await super().offsets_since(name, numbers, time_ms)
         await super().describe_topic(name)  # it raises if there is no such topic
         found = OffsetsFound(None)
         if leader is not None:

@@ -119,10 +119,10 @@ class NodeRequests:
     async def resets(self) -> NodeResets:
         return NodeResets(await self.loaded())
 
-    async def offsets_since(self, name: str, time_ms: int) -> Mapping[int, int]:
+    async def offsets_since(self, name: str, numbers: Sequence[int], time_ms: int) -> Mapping[int, int]:
         topic = _require_topic((await self.loaded()).topics.get(name), name)
         offsets: dict[int, int] = {}
-        for index in range(len(topic.partitions)):
+        for index in numbers:
             found = await _run_on_loop(topic.partitions.peek(index).find_first_since(time_ms))
             if found is not None:
                 offsets[index] = found.offset

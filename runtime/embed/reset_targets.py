@@ -7,12 +7,13 @@ end, with a note. A partition without records does not limit offsets: members ma
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.messages import Fetched, OffsetFetch
+from ...actors.steps import pieces
 from .results import OffsetsOf, PartitionRange, ResetTargets, ShiftBy, TopicDescription, TopicPartition
 
 if TYPE_CHECKING:
@@ -43,13 +44,20 @@ class Chosen(NamedTuple):
     note: str = ""
 
 
-LookUp = Callable[["AdminRequests", str, Any, Iterable[TopicPartition]], Awaitable[Mapping[TopicPartition, int]]]
+LookUp = Callable[["AdminRequests", str, Any, Sequence[TopicPartition]], Awaitable[Mapping[TopicPartition, int]]]
 """Looks up what a target needs: with the group, the target, and the partitions."""
 
 
+def _itself(target: Hashable) -> Hashable:
+    return target
+
+
 class Kind(NamedTuple):
+    """``question``: the same for all targets that need the same to be looked up."""
+
     choose: Callable[[Any, Known], Chosen]
     look_up: LookUp | None = None
+    question: Callable[[Any], Hashable] = _itself
 
 
 # The kinds of targets ------------------------------------------------------------------------------------------------
@@ -126,26 +134,28 @@ async def fetch_offsets(requests: AdminRequests, group: str) -> dict[TopicPartit
 
 
 async def _own_offsets(
-    requests: AdminRequests, group: str, _target: ShiftBy, _partitions: Iterable[TopicPartition]
+    requests: AdminRequests, group: str, _target: ShiftBy, _partitions: Sequence[TopicPartition]
 ) -> Mapping[TopicPartition, int]:
     return await fetch_offsets(requests, group)
 
 
 async def _offsets_of_group(
-    requests: AdminRequests, _group: str, target: OffsetsOf, _partitions: Iterable[TopicPartition]
+    requests: AdminRequests, _group: str, target: OffsetsOf, _partitions: Sequence[TopicPartition]
 ) -> Mapping[TopicPartition, int]:
     return await fetch_offsets(requests, target.group)
 
 
 async def _offsets_at_time(
-    requests: AdminRequests, _group: str, target: datetime, partitions: Iterable[TopicPartition]
+    requests: AdminRequests, _group: str, target: datetime, partitions: Sequence[TopicPartition]
 ) -> Mapping[TopicPartition, int]:
-    time_ms = 0 if target.tzinfo is None else max(0, round(target.astimezone(UTC).timestamp() * 1000))
-    topics = dict.fromkeys(topic for topic, _ in partitions)
+    time_ms = 0 if target.tzinfo is None else max(0, round(target.timestamp() * 1000))
+    topics: dict[str, list[int]] = {}
+    for topic, number in partitions:
+        topics.setdefault(topic, []).append(number)
     return {
-        (topic, index): offset
-        for topic in topics
-        for index, offset in (await requests.offsets_since(topic, time_ms)).items()
+        (topic, number): offset
+        for topic, numbers in topics.items()
+        for number, offset in (await requests.offsets_since(topic, numbers, time_ms)).items()
     }
 
 
@@ -154,7 +164,7 @@ KINDS: Mapping[type, Kind] = {
     int: Kind(_offset),
     str: Kind(_end),
     datetime: Kind(_time, _offsets_at_time),
-    ShiftBy: Kind(_shift, _own_offsets),
+    ShiftBy: Kind(_shift, _own_offsets, type),
     OffsetsOf: Kind(_of_group, _offsets_of_group),
 }
 
@@ -170,26 +180,39 @@ async def resolve_targets(requests: AdminRequests, group: str, targets: ResetTar
     for target in targets.values():
         if type(target) not in KINDS:
             raise ValueError(f"offset {target!r}: {EXPECTED}")
-    topics = {_topic(key): await requests.describe_topic(_topic(key)) for key in targets}
+    topics = {name: await requests.describe_topic(name) for name in dict.fromkeys(map(_topic, targets))}
     by_partition = targets_by_partition(targets, topics)
-    found: dict[object, Mapping[TopicPartition, int]] = {}
-    for target in dict.fromkeys(by_partition.values()):
-        look_up = KINDS[type(target)].look_up
-        if look_up is not None:
-            partitions = [partition for partition, wanted in by_partition.items() if wanted == target]
-            found[target] = await look_up(requests, group, target, partitions)
+    found = await _look_up(requests, group, by_partition)
+    chosen: dict[TopicPartition, Chosen] = {}
+    for piece in pieces(by_partition.items()):
+        for partition, target in piece:
+            offsets = topics[partition[0]].partitions[partition[1]]
+            chosen[partition] = KINDS[type(target)].choose(
+                target, Known(group, partition, offsets, found.get(_question(target), {}).get(partition))
+            )
+        await asyncio.sleep(0)
+    return chosen
+
+
+async def _look_up(
+    requests: AdminRequests, group: str, by_partition: Mapping[TopicPartition, Any]
+) -> dict[Hashable, Mapping[TopicPartition, int]]:
+    """What is found for each question."""
+    asked: dict[Hashable, tuple[LookUp, Any, list[TopicPartition]]] = {}
+    for piece in pieces(by_partition.items()):
+        for partition, target in piece:
+            look_up = KINDS[type(target)].look_up
+            if look_up is not None:
+                asked.setdefault(_question(target), (look_up, target, []))[2].append(partition)
         await asyncio.sleep(0)
     return {
-        partition: KINDS[type(target)].choose(
-            target,
-            Known(group, partition, topics[partition[0]].partitions[partition[1]], _at(found.get(target), partition)),
-        )
-        for partition, target in by_partition.items()
+        question: await look_up(requests, group, target, partitions)
+        for question, (look_up, target, partitions) in asked.items()
     }
 
 
-def _at(found: Mapping[TopicPartition, int] | None, partition: TopicPartition) -> int | None:
-    return None if found is None else found.get(partition)
+def _question(target: Any) -> Hashable:
+    return KINDS[type(target)].question(target)
 
 
 def _topic(key: TopicPartition | str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -10,8 +12,9 @@ import pytest
 
 from callboard import CoordinatorError, ErrorCode, GroupDescription, GroupMember, OffsetsOf, PartitionRange, ShiftBy
 from callboard.actors.group.reset_messages import ResetDescribed
+from callboard.actors.messages import Fetched, FetchedOffset, OffsetFetch
 from callboard.runtime.embed.reset_progress import Presence, missing_members, progress_of
-from callboard.runtime.embed.reset_targets import KINDS, Chosen, Known
+from callboard.runtime.embed.reset_targets import KINDS, Chosen, Known, resolve_targets
 from callboard.runtime.embed.reset_undo import Now, UndoRefused, check_undo, later_resets
 from callboard.runtime.embed.resets import RECENT_MS, simple_commit_warnings
 from callboard.runtime.embed.results import TopicDescription
@@ -72,6 +75,44 @@ def test_chosen_offset(target: Any, range_: PartitionRange, found: int | None, e
 def test_refused_target(target: Any, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         KINDS[type(target)].choose(target, Known("g", ("jobs", 0), RANGE))
+
+
+class CountingRequests:
+    """Answers about a topic with 500 partitions of 100 records. ``asked``: what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    async def describe_topic(self, name: str) -> TopicDescription:
+        self.asked.append(name)
+        return TopicDescription(name, TOPIC_ID, (PartitionRange(0, 100),) * 500, False)
+
+    async def ask(self, message: OffsetFetch) -> Fetched:
+        self.asked.append(message.group_id)
+        rows = tuple(FetchedOffset(number, 50, -1, "", ErrorCode.NONE) for number in range(500))
+        return Fetched(ErrorCode.NONE, (("jobs", rows),))
+
+    async def offsets_since(self, name: str, numbers: Sequence[int], time_ms: int) -> dict[int, int]:
+        self.asked.append((name, tuple(numbers), time_ms))
+        return dict.fromkeys(numbers, 7)
+
+
+def test_each_question_is_asked_once() -> None:
+    requests: Any = CountingRequests()
+    targets: dict[tuple[str, int] | str, Any] = {("jobs", number): ShiftBy(-number) for number in range(400)}
+    targets |= {("jobs", 400 + number): OffsetsOf("other") for number in range(50)}
+    targets |= {("jobs", 450 + number): TIME for number in range(40)}
+    chosen = asyncio.run(resolve_targets(requests, "g", targets))
+    assert requests.asked == ["jobs", "g", "other", ("jobs", tuple(range(450, 490)), round(TIME.timestamp() * 1000))]
+    assert [chosen["jobs", number].offset for number in (0, 49, 51, 400, 450)] == [50, 1, 0, 50, 7]
+
+
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "1969-12-31T23:59:59Z"])
+def test_times_that_no_record_has(text: str) -> None:
+    requests: Any = CountingRequests()
+    asyncio.run(resolve_targets(requests, "g", {("jobs", 0): datetime.fromisoformat(text)}))
+    [(_, _, time_ms)] = requests.asked[1:]
+    assert 0 <= time_ms < 2**63
 
 
 # Undo ----------------------------------------------------------------------------------------------------------------
