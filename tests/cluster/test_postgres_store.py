@@ -14,12 +14,14 @@ import pytest
 
 from callboard.runtime.cluster.engines import open_store
 from callboard.runtime.cluster.engines.postgres import (
+    CREATE,
     LIMIT_S,
     OTHER_SESSIONS,
     PATIENCE_S,
     SESSIONS_FOR_CREATES,
     PostgresStore,
 )
+from callboard.runtime.cluster.engines.postgres_session import Session, SessionSource
 from callboard.runtime.cluster.keys import TOPICS, register_key, version_key
 from callboard.runtime.cluster.store import StoreRefused, StoreUnavailable, settle
 from callboard.runtime.common.errors import StartError
@@ -108,7 +110,7 @@ def test_create_begins_one_task(postgres: PostgresServer) -> None:
         asyncio.get_running_loop().set_task_factory(None)
 
     run(postgres.url(), body)
-    assert begun == ["Session._ask"]
+    assert begun == ["Session._answer"]
 
 
 async def rejected(store: PostgresStore, key: str) -> None:
@@ -351,6 +353,22 @@ def test_new_version_of_a_document_is_announced_when_it_is_created(postgres: Pos
             await other.close()
 
     run(url, body)
+
+
+def test_server_parses_a_statement_once_for_each_connection(postgres: PostgresServer) -> None:
+    uses = "select generic_plans + custom_plans from pg_prepared_statements where statement = $1"
+
+    async def no_check(_session: Session) -> None: ...
+
+    async def create_thrice() -> None:
+        session = await SessionSource(postgres.url(), "n1", LIMIT_S, no_check).open()
+        for _ in range(3):
+            assert await session.fetch(CREATE, new_key(), b"value")
+        [[times]] = await session.fetch(uses, CREATE)
+        assert times == 3
+        session.drop()
+
+    asyncio.run(create_thrice())
 
 
 def test_pooler_is_used_without_prepared_statements_and_notifications(postgres: PostgresServer) -> None:

@@ -66,10 +66,11 @@ class Session:
         synchronous standby as if it had succeeded.
         """
         self._warning = ""
-        asking = asyncio.get_running_loop().create_task(self._ask(query, arguments))
-        asking.add_done_callback(_ignore_outcome)
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Rows] = loop.create_future()
+        asking = loop.create_task(self._answer(answer, query, arguments))
         try:
-            rows: Rows = await asyncio.shield(asking)
+            rows = await answer
         except asyncio.CancelledError:
             if not asking.done():
                 self.drop()
@@ -120,11 +121,26 @@ class Session:
         """End the connection without waiting. A statement in progress may still have its effect."""
         self._connection.terminate()
 
+    async def _answer(self, answer: asyncio.Future[Rows], query: str, arguments: tuple[object, ...]) -> None:
+        """The answer is done already if nobody waits for it any more."""
+        try:
+            rows = await self._ask(query, arguments)
+        except Exception as error:
+            if not answer.done():
+                answer.set_exception(error)
+        else:
+            if not answer.done():
+                answer.set_result(rows)
+        finally:
+            answer.cancel()  # if this task was cancelled
+
     async def _ask(self, query: str, arguments: tuple[object, ...]) -> Any:
         if not self._is_direct:
             return await self._connection.fetch(query, *arguments)
         if (statement := self._statements.get(query)) is None:
-            statement = self._statements[query] = await self._connection.prepare(query)
+            # asyncpg has a statement without a name parsed again each time.
+            name = f"callboard_{len(self._statements)}"
+            statement = self._statements[query] = await self._connection.prepare(query, name=name)
         return await statement.fetch(*arguments)
 
     async def _create_table(self) -> None:
@@ -267,9 +283,3 @@ def translated(error: Exception, address: str) -> StoreUnavailable | StoreRefuse
     if state[:2] in REFUSED_CLASSES or isinstance(error, asyncpg.exceptions.ClientConfigurationError):
         return StoreRefused(f"PostgreSQL at {address} refused: {error}; check user, password, database and permissions")
     return StoreUnavailable(f"PostgreSQL at {address} is not available: {error or type(error).__name__}")
-
-
-def _ignore_outcome(task: asyncio.Future[Any]) -> None:
-    """Of a statement whose connection was dropped, nobody asks for the outcome."""
-    if not task.cancelled():
-        task.exception()
