@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from io import BytesIO
 from pathlib import Path
@@ -16,6 +17,8 @@ from aiokafka import AIOKafkaProducer
 from page_site import CHROMIUM, NO_CHROMIUM, Site, serving_page
 from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
+
+from callboard import Coordinator
 
 DOCS: Final = Path(__file__).resolve().parent.parent / "docs"
 WIDTH: Final = 1180
@@ -39,7 +42,7 @@ PICTURES: Final = {
 async def fill(site: Site, stack: AsyncExitStack) -> None:
     chance = random.Random(7)
     coordinator = site.coordinator
-    await _produce(coordinator.bootstrap)
+    await _produce(coordinator.bootstrap, ["orders", "payments"], 500)
     for group, (topic, members) in SERVICES.items():
         await coordinator.reset(group, {(topic, number): chance.randrange(300, 501) for number in range(3)})
         names = (f"{group}-{number}" for number in range(1, members + 1))
@@ -53,11 +56,19 @@ async def fill(site: Site, stack: AsyncExitStack) -> None:
         await asyncio.sleep(chance.random())
 
 
-async def _produce(bootstrap_servers: str) -> None:
+async def _produce(bootstrap_servers: str, topics: Sequence[str], records: int) -> None:
+    """``records``: of each partition."""
     async with AIOKafkaProducer(bootstrap_servers=bootstrap_servers) as producer:
-        for topic in ("orders", "payments"):
-            for number in range(3 * 500):
+        for topic in topics:
+            for number in range(3 * records):
                 await producer.send(topic, b"x", partition=number % 3)
+
+
+async def _go_on(coordinator: Coordinator) -> None:
+    """Half a minute of work, after which the list shows how fast lags change."""
+    await coordinator.reset("report-2026-11-01", {("orders", 0): 499})
+    await asyncio.sleep(31)
+    await _produce(coordinator.bootstrap, ["orders"], 40)
 
 
 def main() -> None:
@@ -65,6 +76,8 @@ def main() -> None:
         raise SystemExit(NO_CHROMIUM)
     with serving_page(fill, listen="127.0.0.1:0") as site, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        _picture(browser, site.url, "light", 600)
+        site.call(_go_on(site.coordinator))
         for name, (path, scheme, height) in PICTURES.items():
             _save(DOCS / name, _picture(browser, site.url + path, scheme, height))
         browser.close()
