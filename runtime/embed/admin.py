@@ -39,7 +39,7 @@ from ..member.resources import shard_name
 from .consumer_groups import describe_consumer_group
 from .refusals import check, refusal
 from .reset_admin import ResetAdmin
-from .reset_targets import resolve_targets
+from .reset_targets import describe_topics, resolve_targets
 from .results import (
     CommittedOffset,
     GroupDescription,
@@ -162,7 +162,8 @@ class Admin(ResetAdmin):
 
     async def reset(self, group: str, targets: Targets) -> dict[TopicPartition, int]:
         """Set offsets of a group without members; an unknown group is created. Returns the new offsets."""
-        resolved = await resolve_targets(self._requests(), group, targets)
+        topics = await describe_topics(self._requests(), targets)
+        resolved = await resolve_targets(self._requests(), group, targets, topics)
         offsets = {partition: chosen.offset for partition, chosen in resolved.items() if chosen.offset is not None}
         commits = tuple(Commit(*partition, offset, NO_LEADER_EPOCH, "") for partition, offset in offsets.items())
         if commits:

@@ -25,6 +25,7 @@ from ..topics.store import NewTopic
 from .admin_requests import NamedTopics, Recorded, no_such_topic, uses_topic
 from .audited_requests import ask_recorded, check_audit, record_change
 from .consumer_groups import named
+from .in_pieces import map_in_pieces
 from .node_resets import NodeResets
 from .results import ListedGroup, PartitionRange, TopicDescription
 
@@ -114,7 +115,9 @@ class NodeRequests:
         return [_describe_topic(_require_topic(topics.get(name), name)) for name in sorted(topics.names())]
 
     async def describe_topic(self, name: str) -> TopicDescription:
-        return _describe_topic(_require_topic((await self.loaded()).topics.get(name), name))
+        topic = _require_topic((await self.loaded()).topics.get(name), name)
+        ranges = await map_in_pieces(partial(_range, topic), range(len(topic.partitions)))
+        return TopicDescription(topic.name, topic.topic_id, tuple(ranges), topic.is_internal)
 
     async def resets(self) -> NodeResets:
         return NodeResets(await self.loaded())
@@ -198,7 +201,11 @@ def _raise_if_error(error: Exception | None) -> None:
         raise error
 
 
+def _range(topic: Topic, index: int) -> PartitionRange:
+    log = topic.partitions.peek(index)
+    return PartitionRange(log.start_offset, log.end_offset)
+
+
 def _describe_topic(topic: Topic) -> TopicDescription:
-    logs = (topic.partitions.peek(index) for index in range(len(topic.partitions)))
-    partitions = tuple(PartitionRange(log.start_offset, log.end_offset) for log in logs)
+    partitions = tuple(_range(topic, index) for index in range(len(topic.partitions)))
     return TopicDescription(topic.name, topic.topic_id, partitions, topic.is_internal)

@@ -10,7 +10,7 @@ from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.group.reset_messages import DescribeReset, ResetDescribed
 from ..node.reset_records import ResetRecord
 from .reset_progress import Presence, progress_of
-from .reset_targets import Chosen, fetch_offsets, resolve_targets
+from .reset_targets import Chosen, describe_topics, fetch_offsets, resolve_targets
 from .reset_undo import Now, UnknownChange, check_undo, later_resets
 from .resets import change_of, make_reset, plan_reset
 from .results import (
@@ -49,8 +49,10 @@ class ResetAdmin:
         CoordinatorError: GROUP_ID_NOT_FOUND for an unknown group, UNSTABLE_OFFSET_COMMIT while an open transaction has
         an offset of such a partition, INVALID_REQUEST for a target that the coordinator cannot know.
         """
-        chosen = await resolve_targets(self._requests(), group, targets)
-        return await self._reset(group, chosen, reason, dry_run)
+        topics = await describe_topics(self._requests(), targets)
+        chosen = await resolve_targets(self._requests(), group, targets, topics)
+        ids = {name: topic.topic_id.hex for name, topic in topics.items()}
+        return await self._reset(group, chosen, ids, reason, dry_run)
 
     async def undo_reset(self, change_id: str, *, reason: str = "", dry_run: bool = False) -> GroupReset:
         """Reset a group to what it had before an earlier reset. Raises CoordinatorError, also if that is not safe."""
@@ -61,12 +63,14 @@ class ResetAdmin:
         topics = {name: await _topic(requests, name) for name in record.topic_ids}
         check_undo(record, Now(later, await fetch_offsets(requests, record.group), topics))
         chosen = {(each.topic, each.partition): Chosen(each.before) for each in record.partitions}
-        return await self._reset(record.group, chosen, reason or f"undo of change {change_id}", dry_run, change_id)
+        why = reason or f"undo of change {change_id}"
+        return await self._reset(record.group, chosen, record.topic_ids, why, dry_run, change_id)
 
     async def _reset(
         self,
         group: str,
         chosen: Mapping[TopicPartition, Chosen],
+        topic_ids: dict[str, str],
         reason: str,
         dry_run: bool,
         undoes: str = "",
@@ -74,7 +78,7 @@ class ResetAdmin:
         requests, described = self._requests(), await self.describe(group)
         if dry_run:
             return await plan_reset(requests, described, chosen)
-        return await make_reset(requests, described, chosen, reason, undoes)
+        return await make_reset(requests, described, chosen, topic_ids, reason, undoes)
 
     # What has become of it -------------------------------------------------------------------------------------------
 

@@ -172,15 +172,21 @@ KINDS: Mapping[type, Kind] = {
 # All targets of a reset ----------------------------------------------------------------------------------------------
 
 
-async def resolve_targets(requests: AdminRequests, group: str, targets: ResetTargets) -> dict[TopicPartition, Chosen]:
+async def describe_topics(requests: AdminRequests, targets: ResetTargets) -> dict[str, TopicDescription]:
+    """The topics of targets. Raises ValueError for a target that is none, CoordinatorError for an unknown topic."""
+    for target in targets.values():
+        if type(target) not in KINDS:
+            raise ValueError(f"offset {target!r}: {EXPECTED}")
+    return {name: await requests.describe_topic(name) for name in dict.fromkeys(map(_topic, targets))}
+
+
+async def resolve_targets(
+    requests: AdminRequests, group: str, targets: ResetTargets, topics: Mapping[str, TopicDescription]
+) -> dict[TopicPartition, Chosen]:
     """What is chosen for each partition. Its own target wins over its topic's.
 
     Raises ValueError for a target that is none, CoordinatorError for one that the server cannot know.
     """
-    for target in targets.values():
-        if type(target) not in KINDS:
-            raise ValueError(f"offset {target!r}: {EXPECTED}")
-    topics = {name: await requests.describe_topic(name) for name in dict.fromkeys(map(_topic, targets))}
     by_partition = targets_by_partition(targets, topics)
     found = await _look_up(requests, group, by_partition)
     chosen: dict[TopicPartition, Chosen] = {}

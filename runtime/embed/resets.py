@@ -10,6 +10,7 @@ from ...actors.errors import CoordinatorError
 from ...actors.group.reset_messages import OffsetsReset, ResetOffset, ResetOffsets
 from ...actors.text import printable
 from ..node.reset_records import RemovedMember, ResetPartition, ResetRecord
+from .in_pieces import map_in_pieces
 from .refusals import check, refusal
 from .reset_targets import Chosen
 from .results import GroupDescription, GroupReset, ResetChange, TopicPartition
@@ -25,24 +26,24 @@ async def plan_reset(
     requests: AdminRequests, described: GroupDescription, chosen: Mapping[TopicPartition, Chosen]
 ) -> GroupReset:
     """What a reset would do. It is refused for the same reasons as the reset. Raises CoordinatorError."""
-    answer = await _ask(requests, ResetOffsets(described.group_id, _offsets(chosen), is_plan=True))
+    answer = await _ask(requests, ResetOffsets(described.group_id, await _offsets(chosen), is_plan=True))
     removed = tuple(member.member_id for member in described.members)
     warnings = simple_commit_warnings(answer.simple_commit_ms, (await requests.resets()).now_ms())
-    return _result(described, chosen, answer._replace(removed=removed), warnings)
+    return await _result(described, chosen, answer._replace(removed=removed), warnings)
 
 
 async def make_reset(
     requests: AdminRequests,
     described: GroupDescription,
     chosen: Mapping[TopicPartition, Chosen],
+    topic_ids: dict[str, str],
     reason: str,
     undoes: str = "",
 ) -> GroupReset:
-    """Make a reset. Returns when it and its record are durable. Raises CoordinatorError."""
+    """Make a reset. Returns when it and its record are durable. ``topic_ids``: for the record. CoordinatorError."""
     records = await requests.resets()
     change_id, made_ms = records.new_id(), records.now_ms()
-    group, offsets = described.group_id, _offsets(chosen)
-    topic_ids = {topic: (await requests.describe_topic(topic)).topic_id.hex for topic in {key[0] for key in chosen}}
+    group, offsets = described.group_id, await _offsets(chosen)
     answer = await _ask(requests, ResetOffsets(group, offsets, reason, change_id=change_id))
     by, asked_reason = records.caller()
     record = ResetRecord(
@@ -51,7 +52,7 @@ async def make_reset(
         made_ms,
         by,
         asked_reason or reason,
-        _changed(answer.before, chosen),
+        await _changed(answer.before, chosen),
         _removed(described, answer.removed),
         topic_ids,
         undoes,
@@ -60,7 +61,7 @@ async def make_reset(
     warnings = simple_commit_warnings(answer.simple_commit_ms, made_ms)
     if failure:
         warnings = (*warnings, f"the reset cannot be watched or undone by its id, since its record was lost: {failure}")
-    return _result(described, chosen, answer, warnings, "" if failure else change_id)
+    return await _result(described, chosen, answer, warnings, "" if failure else change_id)
 
 
 async def _ask(requests: AdminRequests, request: ResetOffsets) -> OffsetsReset:
@@ -97,14 +98,17 @@ def _clock(wall_ms: int) -> str:
 # Results -------------------------------------------------------------------------------------------------------------
 
 
-def _offsets(chosen: Mapping[TopicPartition, Chosen]) -> tuple[ResetOffset, ...]:
-    return tuple(ResetOffset(*partition, each.offset) for partition, each in chosen.items())
+async def _offsets(chosen: Mapping[TopicPartition, Chosen]) -> tuple[ResetOffset, ...]:
+    return tuple(await map_in_pieces(lambda item: ResetOffset(*item[0], item[1].offset), chosen.items()))
 
 
-def _changed(before: Sequence[ResetOffset], chosen: Mapping[TopicPartition, Chosen]) -> tuple[ResetPartition, ...]:
-    return tuple(
-        ResetPartition(topic, partition, offset, chosen[topic, partition].offset) for topic, partition, offset in before
-    )
+async def _changed(
+    before: Sequence[ResetOffset], chosen: Mapping[TopicPartition, Chosen]
+) -> tuple[ResetPartition, ...]:
+    def change(each: ResetOffset) -> ResetPartition:
+        return ResetPartition(each.topic, each.partition, each.offset, chosen[each.topic, each.partition].offset)
+
+    return tuple(await map_in_pieces(change, before))
 
 
 def _removed(described: GroupDescription, removed: Sequence[str]) -> tuple[RemovedMember, ...]:
@@ -118,7 +122,7 @@ def _removed(described: GroupDescription, removed: Sequence[str]) -> tuple[Remov
     )
 
 
-def _result(
+async def _result(
     described: GroupDescription,
     chosen: Mapping[TopicPartition, Chosen],
     answer: OffsetsReset,
@@ -128,8 +132,8 @@ def _result(
     until_ms = answer.guarded_until_ms
     return GroupReset(
         described.group_id,
-        {(topic, partition): offset for topic, partition, offset in answer.before},
-        {partition: each.offset for partition, each in chosen.items()},
+        dict(await map_in_pieces(lambda each: ((each.topic, each.partition), each.offset), answer.before)),
+        dict(await map_in_pieces(lambda item: (item[0], item[1].offset), chosen.items())),
         answer.removed,
         None if until_ms < 0 else datetime.fromtimestamp(until_ms / 1000, UTC),
         described.members,

@@ -16,6 +16,7 @@ from zlib import crc32
 from ..disk.disk import Disk, file_size, read_file, replace_file
 from ..disk.file_work import FileWork
 from ..disk.group_commit import outcome_of
+from ..disk.json_parts import json_parts
 
 FOLDER: Final = "resets"
 NAME = re.compile(r"(\d{20})-([0-9a-f]{8})-([0-9a-f-]{36})\.json")
@@ -25,6 +26,9 @@ RECORDS_MAX: Final = 100
 
 BYTES_MAX: Final = 16 * 1024 * 1024
 """Of all records but the newest. A reset of 8,000 partitions has about 400 kB."""
+
+
+ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
 class ResetPartition(NamedTuple):
@@ -100,7 +104,8 @@ class ResetRecords:
         self._disk.make_folder(self._folder)
         name = f"{record.made_ms:020}-{_checksum(record.group)}-{record.change_id}.json"
         self._delete_oldest()
-        replace_file(self._disk, self._folder / name, json.dumps(record._asdict(), separators=(",", ":")).encode())
+        fields = {**record._asdict(), "partitions": list(record.partitions), "members": list(record.members)}
+        replace_file(self._disk, self._folder / name, "".join(json_parts(fields, ENCODER)).encode())
 
     def _delete_oldest(self) -> None:
         names = self._names()

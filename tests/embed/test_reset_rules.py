@@ -14,7 +14,7 @@ from callboard import CoordinatorError, ErrorCode, GroupDescription, GroupMember
 from callboard.actors.group.reset_messages import ResetDescribed
 from callboard.actors.messages import Fetched, FetchedOffset, OffsetFetch
 from callboard.runtime.embed.reset_progress import Presence, missing_members, progress_of
-from callboard.runtime.embed.reset_targets import KINDS, Chosen, Known, resolve_targets
+from callboard.runtime.embed.reset_targets import KINDS, Chosen, Known, describe_topics, resolve_targets
 from callboard.runtime.embed.reset_undo import Now, UndoRefused, check_undo, later_resets
 from callboard.runtime.embed.resets import RECENT_MS, simple_commit_warnings
 from callboard.runtime.embed.results import TopicDescription
@@ -97,12 +97,16 @@ class CountingRequests:
         return dict.fromkeys(numbers, 7)
 
 
+async def resolved(requests: Any, targets: dict[tuple[str, int] | str, Any]) -> dict[tuple[str, int], Chosen]:
+    return await resolve_targets(requests, "g", targets, await describe_topics(requests, targets))
+
+
 def test_each_question_is_asked_once() -> None:
     requests: Any = CountingRequests()
     targets: dict[tuple[str, int] | str, Any] = {("jobs", number): ShiftBy(-number) for number in range(400)}
     targets |= {("jobs", 400 + number): OffsetsOf("other") for number in range(50)}
     targets |= {("jobs", 450 + number): TIME for number in range(40)}
-    chosen = asyncio.run(resolve_targets(requests, "g", targets))
+    chosen = asyncio.run(resolved(requests, targets))
     assert requests.asked == ["jobs", "g", "other", ("jobs", tuple(range(450, 490)), round(TIME.timestamp() * 1000))]
     assert [chosen["jobs", number].offset for number in (0, 49, 51, 400, 450)] == [50, 1, 0, 50, 7]
 
@@ -110,7 +114,7 @@ def test_each_question_is_asked_once() -> None:
 @pytest.mark.parametrize("text", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "1969-12-31T23:59:59Z"])
 def test_times_that_no_record_has(text: str) -> None:
     requests: Any = CountingRequests()
-    asyncio.run(resolve_targets(requests, "g", {("jobs", 0): datetime.fromisoformat(text)}))
+    asyncio.run(resolved(requests, {("jobs", 0): datetime.fromisoformat(text)}))
     [(_, _, time_ms)] = requests.asked[1:]
     assert 0 <= time_ms < 2**63
 
