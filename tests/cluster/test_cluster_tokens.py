@@ -55,8 +55,8 @@ class Issuer:
         new.write_text(json.dumps({"keys": [{**public, "kid": str(self._number)}]}))
         new.replace(self.path)
 
-    def token(self, user: str) -> str:
-        claims = {"sub": user, "iat": int(time.time()), "exp": int(time.time()) + LIFETIME_S, "aud": "kafka"}
+    def token(self, user: str, lifetime_s: int = LIFETIME_S) -> str:
+        claims = {"sub": user, "iat": int(time.time()), "exp": int(time.time()) + lifetime_s, "aud": "kafka"}
         return str(jwt.encode(claims, self._key, algorithm="ES256", headers={"kid": str(self._number)}))
 
     def settings(self) -> dict[str, str]:
