@@ -133,7 +133,7 @@ PACKAGES: dict[str, Package] = {
         ("runtime/web",),
         (
             *("actors", "actors/text.py", "runtime/common", "runtime/embed", "runtime/engine", "runtime/kafka"),
-            *("runtime/node", "runtime/security", "runtime/settings"),
+            *("runtime/kafka/codec", "runtime/node", "runtime/security", "runtime/settings"),
         ),
     ),
     # The web page: templates, and what they show.

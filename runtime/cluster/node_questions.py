@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 
 from ...actors.errors import CoordinatorError, ErrorCode
@@ -62,7 +63,8 @@ class NodeQuestions:
     async def ask(self, node: OtherNode, subject: str, group_id: str, content: bytes, asked_by: bytes) -> bytes:
         was_sent = False
         try:
-            connection = await self._connections.connect(node.session)
+            async with asyncio.timeout(ANSWER_S):
+                connection = await self._connections.connect(node.session)
             if ASK_NODE not in connection.exchange.versions:
                 text = f"node {node.node_id} has an older version of Callboard, which does not answer other nodes"
                 raise CoordinatorError(ErrorCode.UNSUPPORTED_VERSION, f"{text}: ask it, or upgrade it")
@@ -71,6 +73,8 @@ class NodeQuestions:
             answer = await self._connections.ask(node.session, ASK_NODE, values)
         except ChannelLost as lost:
             raise NotReached(f"node {node.node_id} cannot be reached: {lost}", was_sent=was_sent) from lost
+        except TimeoutError as error:
+            raise NotReached(f"node {node.node_id} cannot be reached within {ANSWER_S} s", was_sent=False) from error
         if answer.error_code:
             code = ErrorCode(int(answer.error_code))
             raise CoordinatorError(code, f"node {node.node_id}: {answer.error_message or code.name}")

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from sortedcontainers import SortedDict
 
+from ..kafka.node_subjects import ListedState
 from ..node.group_figures import GroupFigures, TopicRanges, of_passivated
 
 T = TypeVar("T")
@@ -38,17 +39,8 @@ class GroupRow(NamedTuple):
     lag: int | None = None
 
 
-class ListedState(NamedTuple):
-    """What the coordinator knows of a group with an actor, or of one that it cannot read."""
-
-    group: str
-    state: str
-    type: str
-    protocol_type: str
-
-
 class GroupsCopy(NamedTuple):
-    """All groups of a node at about one moment."""
+    """All groups at about one moment."""
 
     ranges: TopicRanges
     passive: Sequence[Sequence[tuple[str, bytes]]]
@@ -115,7 +107,7 @@ class RowCache:
 
     def _take_passive(self, group: str, packed: bytes, changed: set[str]) -> None:
         row = self.rows.get(group)
-        if row is None or self._packed.get(group) is not packed or not _keeps(row, changed):
+        if row is None or self._packed.get(group) != packed or not _keeps(row, changed):
             self._packed[group] = packed
             self._set(row_of(of_passivated(group, packed, self.ranges), self._types(packed)[0]))
 

@@ -55,7 +55,9 @@ class Reading:
         query = parse_query(request.query_params.multi_items())
         snapshot = await self._snapshots.get()
         page = await asyncio.to_thread(select, snapshot.table, query)
-        return await items_response(map(row_json, page.rows), after=page.after, age_ms=snapshot.age_ms)
+        return await items_response(
+            map(row_json, page.rows), after=page.after, age_ms=snapshot.age_ms, incomplete=snapshot.incomplete
+        )
 
     async def group(self, request: Request) -> Response:
         group = path_text(request, "group")
@@ -105,7 +107,7 @@ class Reading:
         page = [rows[position] for position in positions[first : first + limit]]
         next_page = format_after(page[-1].group) if first + limit < len(positions) else None
         items = (topic_row_json(row, topic) for row in page)
-        return await items_response(items, after=next_page, age_ms=snapshot.age_ms)
+        return await items_response(items, after=next_page, age_ms=snapshot.age_ms, incomplete=snapshot.incomplete)
 
     async def lag(self, request: Request) -> Response:
         groups = _parse_groups(request.query_params.multi_items())

@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
 import pykka
@@ -22,14 +22,19 @@ from ...actors.errors import ErrorCode
 from ...actors.group.offsets import packed_types
 from ...actors.messages import DescribeGroup, Fetched, OffsetFetch
 from ...actors.records import CLASSIC
+from ..kafka.node_subjects import ListedState
 from ..kafka.services import Origin
 from ..node.group_figures import TopicRanges, of_classic, of_consumers
 from ..node.node import Node
 from ..node.topic_ranges import read_ranges
 from .backend import PATIENCE_S, Backend, Unavailable
 from .change_log import ChangeLog
-from .group_rows import FoundGroup, GroupRow, GroupsCopy, ListedState, Pacer, RowCache, row_of
+from .group_rows import FoundGroup, GroupRow, GroupsCopy, Pacer, RowCache, row_of
 from .group_table import GroupTable
+
+if TYPE_CHECKING:
+    from ..node.cluster import Cluster
+    from .other_nodes import OtherGroups, OtherNodes
 
 log = logging.getLogger("callboard.runtime.web")
 
@@ -55,12 +60,16 @@ LISTED_PIECE: Final = 512
 
 
 class Snapshot(NamedTuple):
-    """``read_at_s``: when the reading of its groups began, by the monotonic clock. ``changes``: of the cache then."""
+    """``read_at_s``: when the reading of its groups began, by the monotonic clock. ``changes``: of the cache then.
+
+    ``incomplete``: the ids of nodes of a cluster of which groups are missing.
+    """
 
     table: GroupTable
     ranges: TopicRanges
     read_at_s: float
     changes: int
+    incomplete: tuple[int, ...] = ()
 
     @property
     def age_ms(self) -> int:
@@ -83,6 +92,9 @@ class Snapshots:
         self._asked = asyncio.Event()
         self._asked_at_s = time.monotonic()
         self._have_first = asyncio.Event()
+        self._others: OtherNodes | None = None
+        self._incomplete: tuple[int, ...] = ()
+        self._reread: set[str] = set()  # groups that were read again since the others were asked
 
     async def get(self) -> Snapshot:
         """The newest one. Raises Unavailable if there is none after two seconds."""
@@ -102,9 +114,13 @@ class Snapshots:
         if self._newest is None:
             return
         async with self._turn:
-            found = await self._backend.ask(lambda: find(self._backend.node(), group, self._cache.ranges))
-            await asyncio.to_thread(self._cache.replace, group, found)
+            self._reread.add(group)
+            await self._replace(group)
             await self._publish(self._newest.read_at_s)
+
+    async def _replace(self, group: str) -> None:
+        found = await self._backend.ask(lambda: find(self._backend.node(), group, self._cache.ranges))
+        await asyncio.to_thread(self._cache.replace, group, found)
 
     async def close(self) -> None:
         if self._task is not None:
@@ -135,20 +151,40 @@ class Snapshots:
 
     async def _read(self, began_s: float) -> None:
         """Raises Unavailable, and ActorDeadError when the node stops."""
+        self._reread.clear()
+        others = await self._read_others()
         async with self._turn:
             copy = await self._backend.ask(lambda: copy_groups(self._backend.node()))
+            if others is not None:
+                copy, self._incomplete = others.joined(copy), others.incomplete
             await asyncio.to_thread(self._cache.take, copy, Pacer())
+            for group in self._reread if others is not None else ():
+                await self._replace(group)
             if self._newest is None and len(copy.active) > FIRST_ACTIVE_MAX:
                 await self._publish(began_s)
         for first in range(0, len(copy.active), BATCH):
             async with self._turn:
-                self._cache.add(await self._ask([listed.group for listed in copy.active[first : first + BATCH]]))
+                self._cache.add(await self._ask(copy.active[first : first + BATCH]))
             await asyncio.sleep(BATCH_PAUSE_S)
         async with self._turn:
             await self._publish(began_s)
 
-    async def _ask(self, names: Sequence[str]) -> list[GroupRow]:
-        return await self._backend.ask(lambda: read_active(self._backend.node(), names, self._cache.ranges))
+    async def _read_others(self) -> OtherGroups | None:
+        """The groups of the other nodes; None for a node that is alone."""
+        if self._others is None:
+            cluster = await self._backend.ask(self._find_cluster)
+            if cluster is None:
+                return None
+            from .other_nodes import OtherNodes
+
+            self._others = OtherNodes(self._backend, cluster.questions)
+        return await self._others.read()
+
+    async def _find_cluster(self) -> Cluster | None:
+        return self._backend.node().environment.cluster
+
+    async def _ask(self, listed: Sequence[ListedState]) -> list[GroupRow]:
+        return await self._backend.ask(lambda: read_active(self._backend.node(), listed, self._cache.ranges))
 
     async def _publish(self, read_at_s: float) -> None:
         if self._newest is not None and self._newest.changes == self._cache.changes:
@@ -158,7 +194,7 @@ class Snapshots:
         changed = self._cache.take_changed()
         if self._newest is not None:
             self.log.add(changed)
-        self._newest = Snapshot(table, self._cache.ranges, read_at_s, self._cache.changes)
+        self._newest = Snapshot(table, self._cache.ranges, read_at_s, self._cache.changes, self._incomplete)
         self._have_first.set()
 
 
@@ -193,12 +229,24 @@ async def find(node: Node, group: str, ranges: TopicRanges) -> FoundGroup:
     packed = node.groups.passivated.get(group)
     if packed is not None:
         return FoundGroup(packed=packed)
-    rows = await read_active(node, [group], ranges) if group in node.groups.groups else []
+    if node.environment.cluster is not None:
+        from .other_nodes import find_row
+
+        return FoundGroup(await find_row(node, group, ranges))
+    rows = await _read_own(node, [group], ranges) if group in node.groups.groups else []
     return FoundGroup(rows[0] if rows else None)
 
 
-async def read_active(node: Node, names: Sequence[str], ranges: TopicRanges) -> list[GroupRow]:
+async def read_active(node: Node, listed: Sequence[ListedState], ranges: TopicRanges) -> list[GroupRow]:
     """Rows of groups with an actor; those that are gone meanwhile are left out."""
+    if node.environment.cluster is not None:
+        from .other_nodes import read_rows
+
+        return await read_rows(node, listed, ranges)
+    return await _read_own(node, [each.group for each in listed], ranges)
+
+
+async def _read_own(node: Node, names: Sequence[str], ranges: TopicRanges) -> list[GroupRow]:
     replies = [(_describe(node, name), node.local.ask(OffsetFetch(name, None), ORIGIN)) for name in names]
     rows: list[GroupRow] = []
     for described_reply, fetched_reply in replies:

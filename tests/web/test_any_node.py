@@ -101,6 +101,36 @@ async def test_both_nodes_answer_about_all_groups(tmp_path: Path) -> None:
             assert (await node.api.request("GET", "groups/unknown/explain")).status_code == 404
 
 
+async def states(node: Served) -> dict[str, tuple[Any, ...]]:
+    return {row["group"]: (row["state"], row["members"], row["lag"]) for row in await node.api.items("groups")}
+
+
+@async_test
+async def test_list_has_the_groups_of_all_nodes(tmp_path: Path) -> None:
+    async with two_nodes(tmp_path, group_initial_rebalance_delay_ms=0) as nodes:
+        for node in nodes:
+            while len(found := await states(node)) < len(GROUPS):
+                await asyncio.sleep(0.05)
+            lags = {lag for _, _, lag in found.values()}
+            assert None not in lags, "the leader of the topic was asked, wherever it is"
+            assert {state for state, _, _ in found.values()} == {"Empty"}
+            page = await node.api.json("groups?limit=2&sort=-group")
+            assert [row["group"] for row in page["items"]] == ["group-5", "group-4"]
+            following = await node.api.json(f"groups?limit=2&sort=-group&after={page['after']}")
+            assert [row["group"] for row in following["items"]] == ["group-3", "group-2"]
+            assert (page["incomplete"], following["incomplete"]) == ([], [])
+            assert len(await node.api.items("topics/jobs/groups")) == len(GROUPS)
+        async with nodes[0].coordinator.member(GROUPS[0], resources={"jobs": 2}) as member:
+            await anext(aiter(member.assignments()))
+            for node in nodes:
+                while (await states(node))[GROUPS[0]][:2] != ("Stable", 1):
+                    await asyncio.sleep(0.05)
+        for node in nodes:
+            other = next(group for group in GROUPS[1:] if node.owner_of(group) != node.node_id)
+            await node.api.change("DELETE", f"groups/{other}")
+            assert other not in await states(node), "a change is in the next page"
+
+
 @async_test
 async def test_changes_on_another_node_name_both_nodes_in_the_audit_trail(tmp_path: Path) -> None:
     async with two_nodes(tmp_path, audit="file", group_initial_rebalance_delay_ms=0) as (first, second):

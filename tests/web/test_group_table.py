@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from callboard.actors.group.offsets import GroupData
 from callboard.actors.records import OffsetRecord, OffsetValue
+from callboard.runtime.kafka.node_subjects import ListedState
 from callboard.runtime.node.group_figures import TopicRange
 from callboard.runtime.web.group_list import SORTS, STATES, GroupQuery, parse_query, select
-from callboard.runtime.web.group_rows import FoundGroup, GroupRow, GroupsCopy, ListedState, Pacer, RowCache
+from callboard.runtime.web.group_rows import FoundGroup, GroupRow, GroupsCopy, Pacer, RowCache
 from callboard.runtime.web.group_table import COLUMNS, GroupTable
 
 counts = st.none() | st.integers(0, 3) | st.just(2**62)
