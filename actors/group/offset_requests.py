@@ -152,12 +152,12 @@ def fetch(active: ActiveGroup, request: OffsetFetch, reply: ReplyTo | None) -> o
     error = active.group.handle(request, None, active.effects)
     if error is not NO_ERROR:
         return error_reply(request, error)
+    if active.guard.watch.unfetched and not active.group.is_empty:
+        active.guard.watch.note(request, active.environment.clock.wall_ms())
     if request.require_stable and not in_flight.is_all_appended:
         in_flight.fetches.append(WaitingFetch(request, reply, in_flight.appends_sent))
         return DEFERRED
     data = active.data
-    if active.guard.watch.unfetched and not active.group.is_empty:
-        active.guard.watch.note(request, active.environment.clock.wall_ms())
     return data.fetch_in_steps(request) if data.is_long(request) else data.fetch(request)
 
 

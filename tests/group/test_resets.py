@@ -181,6 +181,18 @@ def test_fetches_of_its_partitions_are_noticed_when_members_are_back() -> None:
     assert found == ResetDescribed(ErrorCode.NONE, "c", (("t", 1),), simulation.clock.wall_ms())
 
 
+def test_fetch_that_waits_for_a_commit_is_noticed() -> None:
+    simulation, _ = committed_group()
+    simulation.post(RESET)
+    [member] = simulation.form_group({})
+    simulation.holds_appends = True
+    simulation.post(commit(9, partition=2, member_id=member.member_id, generation_id=member.generation_id))
+    waiting = simulation.post(fetch(require_stable=True))
+    assert waiting.is_waiting
+    simulation.complete_append()
+    assert simulation.post(DescribeReset(GROUP)).value.unfetched == (("t", 1),)
+
+
 def test_commit_of_a_client_that_is_no_member_is_in_the_plan() -> None:
     simulation, _ = committed_group()
     plan = RESET._replace(is_plan=True)

@@ -38,6 +38,7 @@ class JavaMembers {
     private final String group;
     private final Map<String, KafkaConsumer<String, String>> members = new LinkedHashMap<>();
     private final Set<String> failed = new HashSet<>();
+    private final Set<String> persistent = new HashSet<>();
     private final LinkedBlockingQueue<JsonNode> commands = new LinkedBlockingQueue<>();
 
     JavaMembers(String bootstrap, String group) {
@@ -147,6 +148,9 @@ class JavaMembers {
         }
         properties.put("auto.offset.reset", "earliest");
         properties.put("fetch.max.wait.ms", "100");
+        if (arguments.path("polls_after_errors").asBoolean()) {
+            persistent.add(name);
+        }
         if (arguments.has("instance")) {
             properties.put("group.instance.id", arguments.get("instance").asText());
         }
@@ -161,7 +165,7 @@ class JavaMembers {
         return null;
     }
 
-    /** A member is not polled again after an error. */
+    /** A member is not polled again after an error, unless it was to be. */
     private void poll(String name, KafkaConsumer<String, String> member) {
         if (failed.contains(name)) {
             return;
@@ -171,7 +175,9 @@ class JavaMembers {
                 print("record", Map.of("member", name, "partition", record.partition(), "offset", record.offset()));
             }
         } catch (Exception error) {
-            failed.add(name);
+            if (!persistent.contains(name)) {
+                failed.add(name);
+            }
             print("error", Map.of("member", name, "error", error.toString()));
         }
     }

@@ -120,12 +120,13 @@ def java_members(bootstrap: str, kind: str, jars: Path, folder: Path, closing: E
 
 
 def java_members_of_the_consumer_protocol(bootstrap: str, jars: Path, folder: Path, closing: ExitStack) -> list[Member]:
+    """Their ``poll`` raises UnknownMemberIdException if they are evicted while they ask for committed offsets."""
     compile_members(jars, folder)
     process = JavaMembers(jars, folder, "members", folder, bootstrap, GROUP)
     closing.callback(process.finish)
+    options = {"auto_commit_interval_ms": str(AUTO_COMMIT_INTERVAL_MS), "polls_after_errors": True}
     for name in NAMES:
-        interval_ms = str(AUTO_COMMIT_INTERVAL_MS)
-        process.ask("join", member=name, topic=TOPIC, protocol="consumer", auto_commit_interval_ms=interval_ms)
+        process.ask("join", member=name, topic=TOPIC, protocol="consumer", **options)
     return [
         Member(name, lambda name=name: process.assignment(name), lambda name=name: process.positions(name))  # type: ignore[misc]
         for name in NAMES
