@@ -29,8 +29,7 @@ from .page.table import PAGES
 from .problems import PROBLEMS, Problem, problem_json
 from .reading import Reading
 from .resets import Resets
-from .server_reading import ActorsReading, ServerReading
-from .server_settings import SettingsApi
+from .server_api import ServerApi, make_server_api
 from .snapshots import Snapshots
 
 API: Final = "/api/v1"
@@ -56,13 +55,15 @@ def app(
 
 def make_app(backend: Backend, hosts: Collection[str] | None, trusted_header: str | None) -> ASGIApp:
     snapshots, renderer = Snapshots(backend), Renderer(PAGES)
+    changing = Changing(backend, snapshots)
+    server = make_server_api(backend, changing)
 
     def answer(request: Request, problem: Problem) -> Response:
         return problem_json(problem) if is_api(request.scope) else renderer.error(request, problem)
 
     routes = [
-        *make_routes(backend, snapshots),
-        *make_page_routes(Sources(backend, snapshots, Changing(backend, snapshots), Changes(), LagTrends()), renderer),
+        *make_routes(backend, snapshots, changing, server),
+        *make_page_routes(Sources(backend, snapshots, changing, Changes(), LagTrends(), server), renderer),
     ]
     handlers = {kind: _answering(find, answer) for kind, find in PROBLEMS.items()}
     return Guard(QuotedPaths(Starlette(routes=routes, exception_handlers=handlers)), hosts, trusted_header, answer)
@@ -77,11 +78,9 @@ def _answering(
     return handle
 
 
-def make_routes(backend: Backend, snapshots: Snapshots) -> list[Route]:
-    reading, changing = Reading(backend, snapshots), Changing(backend, snapshots)
-    resets, settings, once = Resets(backend, changing), SettingsApi(backend, changing), IdempotentAnswers().once
-    actors, server = ActorsReading(backend), ServerReading(backend)
-    events = GroupEvents(snapshots)
+def make_routes(backend: Backend, snapshots: Snapshots, changing: Changing, server: ServerApi) -> list[Route]:
+    reading, resets = Reading(backend, snapshots), Resets(backend, changing)
+    events, once = GroupEvents(snapshots), IdempotentAnswers().once
     rows = (
         ("GET", "/groups", reading.groups),
         ("GET", "/groups/{group}", reading.group),
@@ -94,12 +93,12 @@ def make_routes(backend: Backend, snapshots: Snapshots) -> list[Route]:
         ("GET", "/topics/{topic}/groups", reading.topic_groups),
         ("GET", "/lag", reading.lag),
         ("GET", "/events", events.open),
-        ("GET", "/actors", actors.answer),
-        ("GET", "/log", server.log),
-        ("GET", "/audit", server.audit),
-        ("GET", "/settings", settings.get),
+        ("GET", "/actors", server.actors.answer),
+        ("GET", "/log", server.reading.log),
+        ("GET", "/audit", server.reading.audit),
+        ("GET", "/settings", server.settings.get),
         ("GET", "/openapi.json", openapi),
-        ("PATCH", "/settings", settings.patch),
+        ("PATCH", "/settings", server.settings.patch),
         ("POST", "/groups/{group}/evict", once(changing.evict)),
         ("POST", "/groups/{group}/reset", once(changing.reset)),
         ("POST", "/changes/{change}/undo", once(resets.undo)),

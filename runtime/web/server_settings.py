@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from ...actors.errors import CoordinatorError, ErrorCode
 from ..common.errors import StartError
-from ..settings.table import SETTINGS, Settings
+from ..settings.table import BY_NAME, SETTINGS, Settings, parse_value
 from .backend import Backend
 from .changing import Body, Changing, read_body
 from .guard import USER_KEY
@@ -86,6 +86,12 @@ def parse_values(body: Body) -> dict[str, float | bool | str | None]:
         if not (value is None or isinstance(value, bool | int | float | str)):
             raise BadBody(f"{name[:100]} {value!r:.100}: expected a number, true, false, a text, or null")
     return values
+
+
+def from_text(name: str, text: str) -> float | bool | str:
+    """The value of a setting as a form has it; the text itself, which is refused, if it has another type."""
+    value = parse_value(BY_NAME[name], text)
+    return text if value is None else value
 
 
 def settings_json(settings: Settings, sources: dict[str, str]) -> list[dict[str, Any]]:

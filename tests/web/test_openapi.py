@@ -12,16 +12,19 @@ from starlette.routing import Route
 
 from callboard import Coordinator
 from callboard.runtime.embed.port import port_of
-from callboard.runtime.web import changing
+from callboard.runtime.web import changing as changing_module
 from callboard.runtime.web.application import API, make_routes
 from callboard.runtime.web.backend import Backend
 from callboard.runtime.web.group_list import LIMIT_MAX, SORTS, STATES
+from callboard.runtime.web.server_api import make_server_api
 from callboard.runtime.web.snapshots import Snapshots
 
 
 def routes() -> list[Route]:
     backend = Backend(port_of(Coordinator()))
-    return make_routes(backend, Snapshots(backend))
+    snapshots = Snapshots(backend)
+    changing = changing_module.Changing(backend, snapshots)
+    return make_routes(backend, snapshots, changing, make_server_api(backend, changing))
 
 
 def validator(schema: dict[str, Any]) -> Draft202012Validator:
@@ -61,7 +64,7 @@ def test_parameters_of_the_list_are_those_of_the_code() -> None:
     assert parameters["limit"]["schema"]["maximum"] == LIMIT_MAX
     assert f"commas: {', '.join(STATES)}." in parameters["state"]["description"]
     reason = DESCRIPTION["components"]["schemas"]["Reason"]["properties"]["reason"]
-    assert reason["maxLength"] == changing.REASON_CHARACTERS_MAX
+    assert reason["maxLength"] == changing_module.REASON_CHARACTERS_MAX
 
 
 def test_answers_are_as_described() -> None:

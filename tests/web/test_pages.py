@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from http_api_helpers import Api, make_groups, run
+from page_helpers import rows
 from starlette.applications import Starlette
 from starlette.responses import StreamingResponse
 from starlette.routing import Mount
@@ -29,12 +30,6 @@ from callboard.runtime.web.page.topics import line_of
 from callboard.runtime.web.snapshots import Snapshot
 
 NAME = 'a\u202eb\n<script>"&'
-
-
-def rows(html: str) -> list[str]:
-    """The text of each row of a page's tables."""
-    found = re.findall(r"<tr.*?</tr>", html, re.DOTALL)
-    return [" ".join(re.sub(r"<[^>]*>", " ", row).replace("\N{EN DASH}", "-").split()) for row in found]
 
 
 def test_list_shows_groups_and_leads_to_them() -> None:

@@ -15,6 +15,7 @@ from ..problems import problem_of
 from .forms import make_form_routes
 from .rendering import STATIC, Renderer, static_file
 from .row import Page, Sources
+from .settings import make_setting_route
 from .streams import Streams, wants_stream
 from .table import PAGES
 
@@ -25,7 +26,12 @@ FOREVER: Final = {"Cache-Control": "public, max-age=31536000, immutable"}
 def make_page_routes(sources: Sources, renderer: Renderer) -> list[Route]:
     streams = Streams()
     routes = [Route(page.path, _handler(page, sources, renderer, streams), methods=["GET"]) for page in PAGES]
-    return [*routes, *make_form_routes(sources, renderer), Route("/static/{name}", static, methods=["GET"])]
+    return [
+        *routes,
+        *make_form_routes(sources, renderer),
+        make_setting_route(sources, renderer),
+        Route("/static/{name}", static, methods=["GET"]),
+    ]
 
 
 def _handler(

@@ -10,6 +10,7 @@ from starlette.requests import Request
 
 from ..backend import Backend
 from ..changing import Changing
+from ..server_api import ServerApi
 from ..snapshots import Snapshots
 from .changes import Changes
 from .lag_trends import LagTrends
@@ -21,9 +22,8 @@ Context = Mapping[str, Any]
 class Sources(NamedTuple):
     """``backend`` answers about one group and about the server, ``snapshots`` about all groups.
 
-    ``changing`` makes changes, and ``changes`` has those that were made by forms. ``trends``: how fast
-    lags change. ``now_ms``: the time in milliseconds
-    since 1970.
+    ``changing`` makes changes, and ``changes`` has those that were made by forms. ``trends``: how fast lags change.
+    ``server``: about the server itself. ``now_ms``: the time in milliseconds since 1970.
     """
 
     backend: Backend
@@ -31,6 +31,7 @@ class Sources(NamedTuple):
     changing: Changing
     changes: Changes
     trends: LagTrends
+    server: ServerApi
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
 
 

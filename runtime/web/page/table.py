@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from . import forms, group, groups, topics
+from . import actors, audit, forms, group, groups, log, settings, topics
 from .row import Page
 
 PAGES: Final = (
@@ -13,5 +13,9 @@ PAGES: Final = (
     Page("/changes/{change}", "change.html", forms.show_change),
     Page("/topics", "topics.html", topics.show, nav="Topics"),
     Page("/topics/{topic}", "topic.html", topics.show_one),
+    Page("/actors", "actors.html", actors.show, nav="Actors"),
+    Page("/log", "log.html", log.show, nav="Log"),
+    Page("/audit", "audit.html", audit.show, nav="Audit"),
+    Page("/settings", "settings.html", settings.show, nav="Settings"),
 )
 """The navigation has their order."""

@@ -78,14 +78,42 @@ def shorten(text: str, length: int) -> str:
     return text if len(text) <= length else f"{cut[: cut.rfind(',') + 1] or cut} …"
 
 
+def microseconds(value: float | None) -> str:
+    if value is None:
+        return UNKNOWN
+    return f"{value:,.0f} µs" if value < 1000 else f"{value / 1000:,.1f} ms"
+
+
+def size(value: int | None) -> str:
+    """Bytes, with a unit of 1024 of them or more."""
+    if value is None:
+        return UNKNOWN
+    if value < 1024:
+        return f"{value} B"
+    amount = value / 1024
+    for unit in ("KiB", "MiB"):
+        if amount < 1024:
+            return f"{amount:,.1f} {unit}"
+        amount /= 1024
+    return f"{amount:,.1f} GiB"
+
+
+def setting(value: object) -> str:
+    """The value of a setting, as it is given to ``--set``."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 FILTERS: Final = {
     "age": age,
+    "bytes": size,
     "duration": duration,
     "icon": icon,
     "iso": iso,
+    "microseconds": microseconds,
     "number": number,
     "path": path,
     "ranges": ranges,
+    "setting": setting,
     "shorten": shorten,
     "tone": tone,
     "when": when,
