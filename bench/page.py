@@ -227,7 +227,8 @@ def show_holds(title: str, report: dict[str, Any]) -> None:
     rows = [(hold["name"], *(f"{hold[key] / 1e6:.2f} ms" for key in keys)) for hold in holds[:LISTED]]
     notes = [
         f"of {report['callbacks']:,} callbacks; aim: {HOLD_AIM_MS} ms by this process",
-        "by this process: at most the CPU time of its threads meanwhile, with the wait for the interpreter's lock",
+        "by this process: at most the CPU time of its threads meanwhile, so it has the wait for the interpreter's lock",
+        "a late timer on a busy machine: other threads ran while the loop waited for a processor, which counts, too",
     ]
     print_table(title, ("callback", "by this process", "CPU of the loop", "with other programs"), rows, notes)
 

@@ -22,6 +22,8 @@ LONG_NS = 1_000_000
 """A callback that takes longer counts as long."""
 NAMED_NS = 100_000
 """Shorter callbacks are counted without their names, which would cost more than they take."""
+TIMER_NS = 2_000_000
+LATE_TIMER = "timer that was late"
 SCHEDULING = {"call_soon": 0, "call_soon_threadsafe": 0, "call_later": 1, "call_at": 1}
 """Methods of a loop, and the position of the callback in their arguments."""
 PROTOCOL_METHODS = ("connection_made", "connection_lost", "data_received", "resume_writing")
@@ -152,6 +154,20 @@ def _constant(name: str) -> Callable[..., str]:
     return lambda *_arguments, **_named: name
 
 
+def measure_waits(loop: asyncio.AbstractEventLoop, times: HoldTimes) -> None:
+    """Measure by a timer how late a callback begins: the loop may wait for the interpreter's lock before it."""
+
+    def start() -> None:
+        loop.call_later(TIMER_NS / 1e9, late, clocks_ns())
+
+    def late(began: tuple[int, int, int]) -> None:
+        elapsed_ns, cpu_ns, process_ns = since(began)
+        times.add(_constant(LATE_TIMER), max(elapsed_ns - TIMER_NS, 0), cpu_ns, process_ns)
+        start()
+
+    loop.call_soon(start)
+
+
 def measure_turns(times: HoldTimes) -> None:
     """Measure what the mailbox of each actor does in one run: at most 64 messages."""
     from callboard.runtime.engine.mailbox import Mailbox
@@ -186,6 +202,7 @@ def main() -> None:
 
     def new_loop() -> uvloop.Loop:
         loop = uvloop.Loop()
+        measure_waits(loop, times)
         measure_loop(loop, times)
         return loop
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import time
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
+import pykka
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message
@@ -73,7 +75,7 @@ class IdempotentAnswers:
         self._kept[key] = FirstAnswer(asked, self._clock_s())
         try:
             response = await handler(request)
-        except Unavailable:
+        except (Unavailable, pykka.ActorDeadError, asyncio.CancelledError):
             self._kept[key] = self._kept[key]._replace(status=UNKNOWN)
             raise
         except BaseException:

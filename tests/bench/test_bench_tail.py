@@ -15,12 +15,14 @@ from callboard.bench.__main__ import main as bench_main
 from callboard.bench.server import REQUESTS
 from callboard.bench.tail import parse_tail
 from callboard.bench.timed_loop import (
+    LATE_TIMER,
     Hold,
     HoldTimes,
     callback_name,
     measure_collections,
     measure_loop,
     measure_protocol,
+    measure_waits,
 )
 
 MS = 1_000_000
@@ -106,6 +108,24 @@ def test_callbacks_of_a_loop_are_measured_with_their_results_and_errors() -> Non
     assert (sorted(ran), Protocol.received) == (["later", "soon"], b"hello")
     assert all(any(part in name for name in names) for part in ("sleep", "sleeping_task", "Protocol.data_received"))
     assert names["Protocol.data_received"]["longest_ns"] >= MS
+
+
+def test_timer_is_late_while_a_callback_holds_the_loop() -> None:
+    times = HoldTimes()
+
+    async def hold() -> None:
+        await asyncio.sleep(0)
+        end_ns = time.perf_counter_ns() + 10 * MS
+        while time.perf_counter_ns() < end_ns:
+            pass
+        while not (holds := times.take()["holds"]):
+            await asyncio.sleep(0.001)
+        assert holds[0]["name"] == LATE_TIMER
+        assert holds[0]["longest_ns"] >= MS
+
+    with asyncio.Runner() as runner:
+        measure_waits(runner.get_loop(), times)
+        runner.run(asyncio.wait_for(hold(), 60))
 
 
 def test_protocol_is_measured_once() -> None:

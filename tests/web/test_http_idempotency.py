@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pykka
 import pytest
 from harness import async_test
 from starlette.requests import Request
@@ -50,13 +51,16 @@ async def test_request_whose_first_one_is_being_answered_is_refused() -> None:
     assert (await first).body == (await once(request())).body == b"done"
 
 
+@pytest.mark.parametrize(
+    "error", [Unavailable("not answered for 2 s"), pykka.ActorDeadError(), asyncio.CancelledError()]
+)
 @async_test
-async def test_outcome_that_is_not_known_is_not_tried_again() -> None:
+async def test_outcome_that_is_not_known_is_not_tried_again(error: BaseException) -> None:
     async def handle(asked: Request) -> Response:
-        raise Unavailable("the coordinator has not answered for 2 s; the change may still be made")
+        raise error
 
     once = IdempotentAnswers().once(handle)
-    with pytest.raises(Unavailable):
+    with pytest.raises(type(error)):
         await once(request())
     with pytest.raises(KeyInUse, match="not known"):
         await once(request())
