@@ -161,7 +161,7 @@ class Cluster:
                 group_id, group.group_state, group.protocol_type, group.protocol_data, connection.address, members
             )
 
-        return self._ask_coordinator(group_id, ask)
+        return self.ask_coordinator(group_id, ask)
 
     def _describe_consumer_group(self, group_id: str) -> GroupDescription:
         def ask(connection: BlockingConnection) -> GroupDescription:
@@ -175,14 +175,14 @@ class Cluster:
                 GroupEpochs(group.group_epoch, group.assignment_epoch),
             )
 
-        return self._ask_coordinator(group_id, ask)
+        return self.ask_coordinator(group_id, ask)
 
     def delete_group(self, group_id: str) -> None:
         def ask(connection: BlockingConnection) -> None:
             [result] = connection.ask("delete_groups", groups_names=(group_id,)).results
             raise_if_error(f"group '{group_id}'", result.error_code)
 
-        self._ask_coordinator(group_id, ask)
+        self.ask_coordinator(group_id, ask)
 
     def remove_members(self, group_id: str, members: Iterable[MemberDescription], reason: str) -> None:
         """Remove members from a group, like Kafka's admin client: static members by their instance id (KIP-345).
@@ -207,7 +207,7 @@ class Cluster:
                     name = member.group_instance_id or member.member_id
                     raise_if_error(f"member '{name}' of group '{group_id}'", member.error_code)
 
-        self._ask_coordinator(group_id, ask)
+        self.ask_coordinator(group_id, ask)
 
     # Offsets ---------------------------------------------------------------------------------------------------------
 
@@ -228,7 +228,7 @@ class Cluster:
                 if partition.committed_offset != NO_OFFSET
             }
 
-        return dict(sorted(self._ask_coordinator(group_id, ask).items()))
+        return dict(sorted(self.ask_coordinator(group_id, ask).items()))
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Commit offsets for a group without members; return the error codes of refused partitions."""
@@ -254,7 +254,7 @@ class Cluster:
             )
             return _errors(response)
 
-        return self._ask_coordinator(group_id, ask)
+        return self.ask_coordinator(group_id, ask)
 
     def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Delete offsets of a group; return the error codes of refused partitions."""
@@ -265,7 +265,7 @@ class Cluster:
             raise_if_error(f"group '{group_id}'", response.error_code)
             return _errors(response)
 
-        return self._ask_coordinator(group_id, ask)
+        return self.ask_coordinator(group_id, ask)
 
     # Topics ----------------------------------------------------------------------------------------------------------
 
@@ -330,7 +330,7 @@ class Cluster:
             connection = self._connections[address] = BlockingConnection(address, self._timeout_s, self._security)
         return connection
 
-    def _ask_coordinator(self, group_id: str, ask: Callable[[BlockingConnection], T]) -> T:
+    def ask_coordinator(self, group_id: str, ask: Callable[[BlockingConnection], T]) -> T:
         """Send a request to the coordinator of the group."""
         return self._retry(lambda: ask(self._connection_to(self._coordinator(group_id))))
 

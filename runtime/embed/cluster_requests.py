@@ -13,12 +13,13 @@ from typing import Any, TypeVar
 
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.messages import ExplainGroup, GroupRequest
+from ...actors.recorder.recorded import GroupRecorded
 from ..client.connection import ChannelLost, Connection, connect_to
 from ..client.errors import RETRIABLE_ERRORS
 from ..client.reaching import connect_to_any
 from ..kafka.codec.message_json import read_message, write_message
 from ..kafka.codec.own_api import ASK_NODE
-from ..kafka.node_subjects import SUBJECTS, GroupRecorded
+from ..kafka.node_subjects import SUBJECTS
 from ..member.messages import TRANSLATIONS, error_of
 from ..member.tcp import create_topics, delete_topic, grow_topics
 from ..settings.address import Address

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.messages import ExplainGroup, GroupRequest
+from ...actors.recorder.recorded import GroupRecorded
 from ..common.logs import get_logger
 from ..kafka.audit.group_changes import CHANGING
 from ..kafka.codec.message_json import read_message, write_message
-from ..kafka.node_subjects import SUBJECTS, FindOffsets, GroupRecorded, OffsetsFound, ReadTopics, TopicsRead
+from ..kafka.node_subjects import SUBJECTS, FindOffsets, OffsetsFound, ReadTopics, TopicsRead
 from ..kafka.questions import NotReached, OtherNode, Questions
 from ..node.group_figures import TopicRange, TopicRanges
 from .admin_requests import Recorded

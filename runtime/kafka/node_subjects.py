@@ -26,17 +26,8 @@ from ...actors.messages import (
     OffsetFetch,
     OffsetsDeleted,
 )
-from ...actors.recorder.now import GroupNow
-from ...actors.recorder.record import RebalanceRecord
+from ...actors.recorder.recorded import GroupRecorded
 from .authorization.checks import DELETE_GROUP, DESCRIBE_GROUP, READ_GROUP, Check
-
-
-class GroupRecorded(NamedTuple):
-    """The reply to ExplainGroup with what the flight recorder has: the records, the newest first."""
-
-    error: ErrorCode
-    now: GroupNow | None
-    records: tuple[RebalanceRecord, ...]
 
 
 class ReadTopics(NamedTuple):

@@ -9,9 +9,11 @@ import pytest
 from command_helpers import Command, command
 from recorder.samples import BILLING, record
 
+from callboard import Coordinator
 from callboard.actors.recorder.record import LateMember, MemberChanges, Moves
 from callboard.runtime.cli.groups.commands import main
 from callboard.runtime.disk.disk import Disk
+from callboard.runtime.kafka.api import api_versions
 from callboard.runtime.node.event_files import EventFiles
 
 
@@ -63,3 +65,24 @@ def test_group_without_records_says_what_is_needed(data: Path, run: Command) -> 
     code, _, error = run("explain", "absent", "--data", data)
     assert code == 2
     assert f"no rebalance of group 'absent' is recorded in '{data}/events'" in error
+
+
+def test_asks_a_server_for_what_happens_now(run: Command) -> None:
+    with (
+        Coordinator.in_thread(None, "127.0.0.1:0", group_initial_rebalance_delay_ms=0) as coordinator,
+        coordinator.member("jobs", resources={"orders": 2}) as member,
+    ):
+        next(iter(member.assignments()))
+        server = ("--bootstrap-server", coordinator.bootstrap)
+        code, output, _ = run("explain", "jobs", *server)
+        assert (code, "joined; it is stable with 1 member" in output) == (0, True)
+        assert json.loads(run("explain", "jobs", *server, "--json").out)["now"]["state"] == "Stable"
+        code, _, error = run("explain", "absent", *server)
+        assert (code, "group 'absent': there is no such group" in error) == (1, True)
+
+
+def test_server_without_the_request_is_told_apart(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_versions, "OWN_PREFIX", "nobody")
+    with Coordinator.in_thread(None, "127.0.0.1:0") as coordinator:
+        code, _, error = run("explain", "jobs", "--bootstrap-server", coordinator.bootstrap)
+        assert (code, "is not a Callboard server of this version" in error) == (1, True)

@@ -25,12 +25,13 @@ from callboard.actors.messages import (
     OffsetDelete,
     OffsetFetch,
 )
+from callboard.actors.recorder.recorded import GroupRecorded
 from callboard.actors.steps import ITEMS_PER_STEP, run_steps
 from callboard.runtime.client.connection import Connection, connect_to
 from callboard.runtime.kafka.api import ask_node
 from callboard.runtime.kafka.authentication.principal import USER, Principal
 from callboard.runtime.kafka.codec.message_json import BadMessage, read_in_steps, read_message, write_message
-from callboard.runtime.kafka.node_subjects import SUBJECTS, FindOffsets, GroupRecorded, ReadGroups, ReadTopics
+from callboard.runtime.kafka.node_subjects import SUBJECTS, FindOffsets, ReadGroups, ReadTopics
 from callboard.runtime.kafka.peer_gate import Purpose, Sender
 from callboard.runtime.security.resources import Operation, ResourceType
 from callboard.runtime.settings.address import Address

@@ -189,25 +189,32 @@ def describe_lag(entries: Sequence[PartitionLag]) -> str:
 def explain(
     group: GroupId,
     data: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             "--data",
             metavar="DIR",
             envvar="CALLBOARD_DATA",
-            help="The data folder of the server that coordinates the group, running or not.",
+            help="Read the data folder of the server that coordinates the group, running or not, instead of asking it.",
         ),
-    ],
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=50, help="How many of the last rebalances to show.")] = 10,
+    bootstrap_server: Bootstrap = DEFAULT_SERVER,
     as_json: AsJson = False,
+    timeout: TimeoutS = 10.0,
 ) -> None:
     """Say why a group rebalanced: in one sentence, with its last rebalances, and what looks wrong.
 
-    It reads the records that callboard serve writes to the folder events of its data folder, so it runs on the machine
-    of the server. They end about a second ago. Kafka's protocol has no request for them.
+    It asks a Callboard server, in a cluster the node that has the group. With --data it reads the records in the
+    folder events of its data folder, on the same machine. They end about a second ago.
     """
-    from .explain import explain_group  # imports more than the help needs
+    from .explain import ask_for_explanation, print_explanation, read_explanation  # imports more than the help needs
 
-    explain_group(group, data, limit, as_json=as_json)
+    if data is not None:
+        explanation = read_explanation(group, data, limit)
+    else:
+        with connect(bootstrap_server, timeout) as cluster:
+            explanation = ask_for_explanation(cluster, group, limit)
+    print_explanation(group, explanation, as_json=as_json)
 
 
 @app.command("offsets")

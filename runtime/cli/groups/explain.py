@@ -1,4 +1,4 @@
-"""``callboard groups explain``: why a group rebalanced, from the files that a server writes."""
+"""``callboard groups explain``: why a group rebalanced, from a server or from the files that it writes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from ....actors.recorder.flight_recorder import RECORDS_KEPT
 from ....actors.recorder.now import GroupNow
 from ....actors.recorder.record import RebalanceRecord
 from ....actors.recorder.texts import duration, who
+from ...client.cluster import Cluster
+from ...client.errors import ClientError
+from ...client.explaining import read_recorded
 from ...common.errors import StartError
 from ...common.printing import print_json, print_line
 from ...node.event_files import FOLDER, read_records
@@ -31,9 +34,7 @@ COLUMNS = (
 )
 
 
-def explain_group(group: str, data: Path, limit: int, *, as_json: bool) -> None:
-    """Raises StartError if the files cannot be read, or have nothing about the group."""
-    explanation = read_explanation(group, data, limit)
+def print_explanation(group: str, explanation: Explanation, *, as_json: bool) -> None:
     if as_json:
         print_json({"group": group, **explanation_json(explanation)})
         return
@@ -45,7 +46,16 @@ def explain_group(group: str, data: Path, limit: int, *, as_json: bool) -> None:
         print_facts([(finding.detector, finding.text) for finding in explanation.findings])
 
 
+def ask_for_explanation(cluster: Cluster, group: str, limit: int) -> Explanation:
+    """Raises ClientError, also for a group that is unknown and has no record."""
+    recorded = read_recorded(cluster, group)
+    if recorded.now is None and not recorded.records:
+        raise ClientError(f"group '{group}': there is no such group")
+    return explain(recorded.records, recorded.now, limit)
+
+
 def read_explanation(group: str, data: Path, limit: int) -> Explanation:
+    """Raises StartError if the files cannot be read, or have nothing about the group."""
     try:
         records = list(islice(read_records(data, group), RECORDS_KEPT))
     except OSError as error:

@@ -13,6 +13,7 @@ from ....actors.errors import ErrorCode
 from ....actors.group.reset_messages import ResetOffset, ResetOffsets
 from ....actors.messages import Explained, ExplainGroup
 from ....actors.recorder.flight_recorder import FlightRecorder
+from ....actors.recorder.recorded import GroupRecorded
 from ....actors.steps import Steps, pieces
 from ....actors.text import printable
 from ...engine.reply import Reply
@@ -27,7 +28,7 @@ from ..call import Body, Call
 from ..codec.codes import kafka_error
 from ..codec.message_json import BadMessage, read_in_steps, read_message, write_in_steps
 from ..node_lists import find_offsets, read_groups, read_topics
-from ..node_subjects import SUBJECTS, FindOffsets, GroupRecorded, ReadGroups, ReadTopics, Subject
+from ..node_subjects import SUBJECTS, FindOffsets, ReadGroups, ReadTopics, Subject
 from ..peer_gate import Purpose
 
 CONTENT_BYTES_MAX: Final = 1_000_000
