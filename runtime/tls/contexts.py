@@ -40,7 +40,7 @@ def make_server_context(settings: TlsSettings) -> ServerContext:
         )
     context = _make_context(ssl.PROTOCOL_TLS_SERVER, settings)
     context.options |= ssl.OP_NO_TICKET
-    context.num_tickets = 0  # so that each connection proves its certificate, and a changed truststore holds for it
+    context.num_tickets = 0  # so that each connection proves its certificate; OpenSSL still resumes those of TLSv1.2
     certificate = load_keystore(context, keystore, settings.password)
     if settings.client_auth is not ssl.CERT_NONE:
         if settings.authorities is None:

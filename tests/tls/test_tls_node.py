@@ -20,6 +20,7 @@ from callboard.runtime.node.metrics import metrics
 
 API_VERSIONS = frame("api_versions", 3, client_software_name="a", client_software_version="1")
 PLAIN_REQUEST = frame("api_versions", 0)
+MANY_BYTES = 65_536
 
 
 @pytest.fixture
@@ -119,6 +120,33 @@ async def test_principal_is_the_name_in_the_certificate(files: TlsFolder) -> Non
         assert await principal_of(harness, files.client_context("duke")) == "User:CN=duke"
         assert await principal_of(harness, files.client_context()) == "User:ANONYMOUS"
         assert harness.node.services.sasl.logins.counts == {("SSL", "accepted"): 1}
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@async_test
+async def test_session_that_is_resumed_is_that_of_the_same_client_until_files_change(
+    files: TlsFolder, version: ssl.TLSVersion
+) -> None:
+    context = files.client_context("duke")
+    context.minimum_version = context.maximum_version = version
+    async with tls_node(files, {"ssl_client_auth": "required"}, audit="file") as harness:
+
+        def connect(session: ssl.SSLSession | None) -> tuple[bool | None, ssl.SSLSession | None]:
+            """Whether the session was resumed, and the session after one request."""
+            plain = socket.create_connection(("127.0.0.1", harness.port), DEADLINE_S)
+            with context.wrap_socket(plain, server_hostname="localhost", session=session) as tls:
+                tls.sendall(PLAIN_REQUEST)
+                assert tls.recv(MANY_BYTES)
+                outcome = tls.session_reused, tls.session
+                tls.unwrap().close()  # without it OpenSSL forgets the session
+                return outcome
+
+        _, session = await asyncio.to_thread(connect, None)
+        resumed, session = await asyncio.to_thread(connect, session)
+        assert resumed is (version is ssl.TLSVersion.TLSv1_2)
+        harness.node.listeners.reload_certificates()
+        assert (await asyncio.to_thread(connect, session))[0] is False
+    assert [line["principal"] for line in audit_lines(files.folder / "data")] == ["User:CN=duke"] * 3
 
 
 @async_test
