@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection
 from itertools import islice
 from typing import Final
 
@@ -17,12 +17,13 @@ class ChangeLog:
     def __init__(self, kept: int = CHANGES_KEPT) -> None:
         self.number = 0
         self._process = secrets.token_hex(4)  # numbers of another process mean nothing here
+        self._kept = kept
         self._names: deque[str] = deque(maxlen=kept)
 
-    def add(self, names: Iterable[str]) -> None:
-        for name in names:
-            self._names.append(name)
-            self.number += 1
+    def add(self, names: Collection[str]) -> None:
+        """Takes no longer for more names than are kept."""
+        self.number += len(names)
+        self._names.extend(islice(names, max(len(names) - self._kept, 0), None))
 
     def since(self, number: int) -> list[str] | None:
         """The names after a number, the oldest first. None if not all of them are kept."""

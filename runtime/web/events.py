@@ -66,7 +66,11 @@ class GroupEvents:
         while True:
             names = log.since(at)
             if names is None:
-                yield _event("behind", None, {"detail": "the client reads too slowly: the stream ends"})
+                yield _event(
+                    "behind",
+                    None,
+                    {"detail": "the client reads too slowly, or too many groups changed at once: the stream ends"},
+                )
                 return
             if names:
                 at += len(names[:EVENTS_MAX])

@@ -140,5 +140,7 @@ def test_numbers_of_changes() -> None:
         None,
         None,
     )
+    log.add("efghij")
+    assert (log.number, log.since(7), log.since(6)) == (10, ["h", "i", "j"], None)
     assert log.parse_id(log.format_id(3)) == 3
     assert log.parse_id("3") is None
