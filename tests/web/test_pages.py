@@ -27,7 +27,7 @@ from callboard.runtime.web.page.streams import STREAMS_MAX, Streams
 from callboard.runtime.web.page.table import PAGES
 from callboard.runtime.web.page.texts import age, ranges, shorten, shown, when
 from callboard.runtime.web.page.topics import line_of
-from callboard.runtime.web.snapshots import Snapshot
+from callboard.runtime.web.snapshots import Snapshot, Snapshots
 
 NAME = 'a\u202eb\n<script>"&'
 
@@ -188,6 +188,21 @@ def test_no_template_has_scripts_or_styles_that_the_policy_forbids() -> None:
             path = page.path.removeprefix("/").format(**names)
             html = await api.page(path, 404 if "change" in page.path else 200)
             assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:|<script>", html)
+
+    run(check)
+
+
+def test_list_names_the_nodes_that_do_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def check(coordinator: Coordinator, api: Api) -> None:
+        await make_groups(coordinator)
+        assert "Groups are missing" not in await api.page("")
+        get = Snapshots.get
+
+        async def get_incomplete(self: Snapshots) -> Snapshot:
+            return (await get(self))._replace(incomplete=(2, 5))
+
+        monkeypatch.setattr(Snapshots, "get", get_incomplete)
+        assert "Groups are missing: nodes 2, 5 of the cluster do not answer." in await api.page("")
 
     run(check)
 

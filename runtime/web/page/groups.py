@@ -56,7 +56,6 @@ async def show(sources: Sources, request: Request) -> Context:
     table = snapshot.table
     page = await asyncio.to_thread(select, table, query)
     names, now_ms = [row.group for row in page.rows], sources.now_ms()
-
     last = await sources.backend.ask(lambda: last_rebalances(sources.backend.node(), names, now_ms))
     sources.trends.note(page.rows, now_ms)
     return {
@@ -68,6 +67,7 @@ async def show(sources: Sources, request: Request) -> Context:
         "trends": {row.group: sources.trends.per_minute(row, now_ms) for row in page.rows},
         "counts": table.counts("state"),
         "total": len(table.rows),
+        "incomplete": snapshot.incomplete,
         "states": STATES,
         "types": TYPES,
         "first": link(dict(given), after="") if query.after else None,
