@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 from audit_helpers import audit_lines
 from harness import async_test
 from http_api_helpers import REASON, Api
@@ -17,6 +18,7 @@ import callboard.web
 from callboard import Coordinator
 from callboard.actors.javahash import offsets_partition
 from callboard.runtime.cluster.register import Register
+from callboard.runtime.kafka.api import api_versions
 from callboard.runtime.security.audit_file import FILE_NAME
 
 DEADLINE_S = 60.0
@@ -171,3 +173,39 @@ async def test_changes_on_another_node_name_both_nodes_in_the_audit_trail(tmp_pa
             )
         assert lines[1]["api"] == "POST /api/v1/groups/{group}/reset"
         assert not (tmp_path / "a" / FILE_NAME).exists(), "it has changed nothing itself"
+
+
+@async_test
+async def test_groups_of_a_node_that_dies_are_never_missing_without_its_id(tmp_path: Path) -> None:
+    async with two_nodes(tmp_path) as (first, second):
+        moving, dead_id = next(group for group in GROUPS if first.owner_of(group) == second.node_id), second.node_id
+        while len(await states(first)) < len(GROUPS):
+            await asyncio.sleep(0.05)
+        await second.coordinator._embedded.kill("killed")
+        named: set[int] = set()
+        while not named or len(await states(first)) < len(GROUPS):
+            page = await first.api.json("groups")
+            assert page["incomplete"] or len(page["items"]) == len(GROUPS)
+            named.update(page["incomplete"])
+            response = await first.api.request("GET", f"groups/{moving}")
+            if response.status_code != 200:
+                problem = response.json()
+                assert (problem["status"], problem["error"]) == (503, "COORDINATOR_NOT_AVAILABLE")
+                assert "ask again in some seconds" in problem["detail"]
+            await asyncio.sleep(0.05)
+        assert named <= {dead_id, first.node_id}
+        assert (await first.api.json(f"groups/{moving}"))["state"] == "Empty"
+        assert first.owner_of(moving) == first.node_id
+
+
+@async_test
+async def test_node_of_an_older_version_is_named(tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(api_versions, "OWN_PREFIX", "nobody")
+        async with two_nodes(tmp_path) as (first, second):
+            group = next(group for group in GROUPS if first.owner_of(group) == second.node_id)
+            response = await first.api.request("GET", f"groups/{group}")
+            assert response.status_code == 501
+            text = f"node {second.node_id} has an older version of Callboard, which does not answer other nodes"
+            assert text in response.json()["detail"]
+            assert (await first.api.json("groups"))["incomplete"] == [second.node_id]

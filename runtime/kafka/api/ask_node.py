@@ -1,8 +1,8 @@
 """AskNode (20000): a message to a group, from another node of the cluster or from Callboard's own client.
 
-Kafka has no such request. A node proves who it is by its client id, see ``cluster.credentials``; it has authorized the
-user on whose behalf it asks. A client needs the rights on the group, and has to be authenticated if there are ACLs. It
-may ask only what no request of Kafka's does.
+Kafka has no such request. A node proves who it is by its client id, see ``cluster.credentials``, and needs no right. A
+client needs the rights on the group, and has to be authenticated if there are ACLs. It may ask only what no request of
+Kafka's does.
 """
 
 from __future__ import annotations
