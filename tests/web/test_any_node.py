@@ -209,3 +209,5 @@ async def test_node_of_an_older_version_is_named(tmp_path: Path) -> None:
             text = f"node {second.node_id} has an older version of Callboard, which does not answer other nodes"
             assert text in response.json()["detail"]
             assert (await first.api.json("groups"))["incomplete"] == [second.node_id]
+            html = await first.api.page("")
+            assert f"Groups are missing: node {second.node_id} of the cluster does not answer." in html
