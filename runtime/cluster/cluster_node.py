@@ -43,6 +43,8 @@ class Followed(Protocol):
 
     def notice(self) -> None: ...
 
+    def note_unchanged(self, key: str, asked_s: float) -> None: ...
+
 
 class ClusterNode:
     """``Ownership``, and ``SessionListener`` of its sessions. ``session`` is the newest one.
@@ -214,6 +216,10 @@ class ClusterNode:
 
     def followed_key(self) -> str | None:
         return None if self.followed is None else self.followed.next_key()
+
+    def followed_unchanged(self, key: str, asked_s: float) -> None:
+        if self.followed is not None:
+            self.followed.note_unchanged(key, asked_s)
 
     def followed_changed(self) -> None:
         if self.followed is not None:

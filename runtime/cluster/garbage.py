@@ -31,6 +31,9 @@ from .wal import confirm_alive, decode_round
 
 MANIFESTS_KEPT = 3
 """The newest ones. A reader of an older one finds a segment missing, and reads the newest manifest again."""
+FIRST_PART = 0.1
+"""The first collection comes after this part of the interval: nodes may restart so often that no session lasts longer.
+Whoever takes over a partition lists what was not collected."""
 LISTED_TOGETHER = 10
 """A list of all partitions replaces those of single ones if it has at most so many times as many keys."""
 READ_TOGETHER = 8
@@ -63,9 +66,11 @@ class GarbageCollector:
 
     async def collect_regularly(self) -> None:
         """For ever. Raises Fenced."""
+        interval_s = self._environment.garbage_interval_s
+        await self._environment.sleep(interval_s * FIRST_PART)
         while True:
-            await self._environment.sleep(self._environment.garbage_interval_s)
             await self.collect()
+            await self._environment.sleep(interval_s)
 
     async def collect(self) -> None:
         """Once. Raises Fenced."""

@@ -67,6 +67,9 @@ class SessionListener(Protocol):
     def followed_changed(self) -> None:
         """There is that version. Does not block."""
 
+    def followed_unchanged(self, key: str, asked_s: float) -> None:
+        """After this time there was no version of this key. Does not block."""
+
 
 class NodeIdentity(NamedTuple):
     """How a node appears in the register. ``name`` is stable; ``endpoints``: advertised addresses by listener.
@@ -241,9 +244,13 @@ class Session:
         following, *values = await self._store.impatient.get(keys)
         if following is not None:
             register = await self.register.read()
+        else:
+            self.register.note_newest(register.version, asked_s)
         counters = values[: len(others)]
         if followed_key and values[-1] is not None:
             self._listener.followed_changed()
+        elif followed_key:
+            self._listener.followed_unchanged(followed_key, asked_s)
         applied = self._applied
         self._apply(register)
         answered_s = self._environment.now()

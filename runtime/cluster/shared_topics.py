@@ -21,7 +21,7 @@ from ..topics.ids import shared_offsets_topic_id
 from ..topics.store import NewTopic
 from ..topics.topic import Topic
 from .cluster_node import ClusterNode
-from .keys import TOPICS, version_key
+from .keys import TOPICS, number_of, version_key
 from .offset_cleanups import DeleteOffsets, OffsetCleanups
 from .patient_store import PatientStore
 from .session_environment import SessionEnvironment
@@ -135,6 +135,9 @@ class SharedTopics:
 
     def notice(self) -> None:
         self._follower.follow().add_done_callback(asyncio.Future.exception)  # it was logged
+
+    def note_unchanged(self, key: str, asked_s: float) -> None:
+        self._versions.note_newest(number_of(key) - 1, asked_s)
 
     async def follow(self) -> None:
         """Return when this node has the newest version. Raises StoreRefused."""

@@ -74,6 +74,15 @@ class VersionLog(Generic[D]):
         async with self._lock:
             return await self._read()
 
+    def note_newest(self, version: int, asked_s: float) -> None:
+        """Somebody else has looked: after ``asked_s`` there was no version after this one."""
+        if self.current is not None and self.current.version == version and not self._is_old(asked_s):
+            self._read_s = max(self._read_s, asked_s)
+
+    def _is_old(self, now_s: float) -> bool:
+        """Whether the version after the one that was read may have been deleted since."""
+        return now_s - self._read_s > LIST_AGAIN_TTLS * self._environment.ttl_s
+
     async def change(self, change: Callable[[D], D | None], confirm: Confirm) -> D | None:
         """Create the next version. None if nothing has to change, by the newest version.
 
@@ -100,7 +109,7 @@ class VersionLog(Generic[D]):
     async def _read(self) -> D:
         started_s = self._environment.now()
         document = self.current
-        if document is None or started_s - self._read_s > LIST_AGAIN_TTLS * self._environment.ttl_s:
+        if document is None or self._is_old(started_s):
             document = await self.list_newest()
         while True:
             [data] = await self._store.get([version_key(self.prefix, document.version + 1)])

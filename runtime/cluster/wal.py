@@ -88,6 +88,12 @@ async def seal(store: Store, session: str, token: bytes, start: int = 0) -> int:
     floor = await read_floor(store, session)
     stored = await store.list(wal_prefix(session))
     number = max([start, floor, *map(number_of, stored)])
+    if stored and number == number_of(stored[-1]):
+        [last] = await store.get(stored[-1:])
+        if last is not None and decode_round(last).is_seal:
+            await store.sync()  # it may be visible here before it is durable
+            return number
+        number += last is not None
     data = Round(True, token, NO_TOKEN, b"").encode()
     while True:
         winner = await settle(store, round_key(session, number), data)

@@ -165,6 +165,9 @@ class SimulatedNode:
     def followed_key(self) -> str | None:
         return None
 
+    def followed_unchanged(self, key: str, asked_s: float) -> None:
+        """It follows none."""
+
     def followed_changed(self) -> None:
         raise AssertionError("nothing is followed")
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Sequence
 
-from callboard.runtime.cluster.garbage import MANIFESTS_KEPT, READ_TOGETHER, GarbageCollector
+import pytest
+
+from callboard.runtime.cluster.garbage import FIRST_PART, MANIFESTS_KEPT, READ_TOGETHER, GarbageCollector
 from callboard.runtime.cluster.held_partitions import HeldPartitions
 from callboard.runtime.cluster.keys import (
     MANIFESTS,
@@ -141,5 +143,27 @@ def test_nothing_of_an_ended_session_is_left_but_its_seal() -> None:
         assert collected.keys(wal_prefix(ENDED)) == [round_key(ENDED, 3)]
         assert collected.keys(PACKS) == collected.keys(SESSIONS) == []
         assert store.operations <= OPERATIONS + 6  # newest manifests, the WAL, its end, the packs, the deletion
+
+    asyncio.run(run())
+
+
+def test_first_collection_comes_early() -> None:
+    """A session that ends within the interval leaves no garbage to the next one."""
+
+    async def run() -> None:
+        collected, slept_s = Collected(), list[float]()
+        await collected.begin()
+
+        async def sleep(seconds: float) -> None:
+            slept_s.append(seconds)
+            if len(slept_s) > 1:
+                raise asyncio.CancelledError
+
+        environment = SessionEnvironment(sleep=sleep)
+        register = RegisterLog(collected.store, environment)
+        garbage = GarbageCollector(collected.store, environment, SESSION, register, HeldPartitions())
+        with pytest.raises(asyncio.CancelledError):
+            await garbage.collect_regularly()
+        assert slept_s == [environment.garbage_interval_s * FIRST_PART, environment.garbage_interval_s]
 
     asyncio.run(run())

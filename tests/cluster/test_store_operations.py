@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from itertools import groupby
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import pytest
 
 from callboard.runtime.cluster.engines import OBJECTS
 from callboard.runtime.cluster.session_environment import SessionEnvironment
 
+from . import scale_store
 from .scale import KINDS, Scale, Size
+from .scale_store import CountingStore
+
+T = TypeVar("T")
 
 NODES = 3
 SIZE = Size(nodes=NODES, partitions=50)
@@ -32,6 +40,12 @@ KEYS_READ = 240
 LISTS_FROM_BUCKET = LISTS + 4
 """Two nodes list the packs, and after a long time the versions of the register."""
 KILLS = 4
+QUIET_S = 10.0
+"""The register has not changed for so long, as usual."""
+SEQUENTIAL = (13, 15)
+"""Operations of a takeover that wait for each other. Of the node that changes the register: tombstone, floor, list of
+rounds, last round, seal, counter, register read and changed, list of manifests, manifests, floor, pack, and a manifest.
+Of the other one, which may have to write a segment besides."""
 OUTAGE_S = 3.0
 """From a kill to the last partition, in virtual time: no operation waits for another one there."""
 
@@ -105,6 +119,94 @@ async def take_over(scale: Scale, name: str) -> tuple[float, Counter[str]]:
     scale.start_node(name)
     await scale.until(scale.is_balanced)
     return seconds, counts
+
+
+class Operation(NamedTuple):
+    client: object
+    kind: str
+    keys: Sequence[str]
+    begun_s: float
+    ended_s: float
+
+    def creates(self, prefix: str) -> bool:
+        return self.kind == "create" and self.keys[0].startswith(prefix)
+
+    @property
+    def is_regular(self) -> bool:
+        """A sign of life, a look at the own tombstone, or a look at the others."""
+        if self.kind == "put" or len(self.keys) > 1:
+            return any(key.startswith("alive/") for key in self.keys)
+        return self.kind == "get" and self.keys[0].startswith("out/")
+
+
+class TimedStore(CountingStore):
+    """Notes when each operation began and ended."""
+
+    operations: ClassVar[list[Operation]] = []
+
+    async def create(self, key: str, value: bytes) -> bool:
+        return await self._timed("create", [key], super().create(key, value))
+
+    async def get(self, keys: Sequence[str]) -> list[bytes | None]:
+        return await self._timed("get", keys, super().get(keys))
+
+    async def put(self, key: str, value: bytes) -> None:
+        await self._timed("put", [key], super().put(key, value))
+
+    async def list(self, prefix: str, after: str = "") -> list[str]:
+        return await self._timed("list", [prefix], super().list(prefix, after))
+
+    async def _timed(self, kind: str, keys: Sequence[str], operation: Coroutine[Any, Any, T]) -> T:
+        begun_s = asyncio.get_running_loop().time()
+        result = await operation
+        self.operations.append(Operation(self, kind, keys, begun_s, asyncio.get_running_loop().time()))
+        return result
+
+
+def longest_chain(operations: Sequence[Operation]) -> Sequence[Operation]:
+    """As many as possible that follow each other."""
+    chain: list[Operation] = []
+    for operation in sorted(operations, key=lambda each: each.ended_s):
+        if not chain or operation.begun_s >= chain[-1].ended_s:
+            chain.append(operation)
+    return chain
+
+
+def of_takeover(operations: Sequence[Operation]) -> Sequence[Operation]:
+    """From the tombstone on, without the looks at the others and the signs of life."""
+    [start] = [place for place, each in enumerate(operations) if each.creates("out/")]
+    return [each for each in operations[start:] if not each.is_regular]
+
+
+def test_operations_of_a_takeover_that_wait_for_each_other_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each costs the latency of the store, while nobody serves the partitions."""
+    monkeypatch.setattr(scale_store, "CountingStore", TimedStore)
+    monkeypatch.setattr(TimedStore, "operations", [])
+    scale = ScaleOnBucket(BUCKET_SIZE)
+
+    async def kill() -> None:
+        for number in range(NODES):
+            scale.start_node(f"n{number}")
+        await scale.until(scale.is_balanced)
+        await asyncio.sleep(QUIET_S)
+        node, process = scale.nodes["n0"]
+        partition, *_ = partitions = list(node.values)
+        for value in range(ROUNDS):
+            assert await node.commit(partition, b"key", value)
+        TimedStore.operations.clear()
+        process.kill()
+        await scale.until(lambda: scale.are_served(partitions))
+
+    try:
+        scale.loop.run_until_complete(kill())
+    finally:
+        scale.loop.end()
+    by_node = groupby(sorted(TimedStore.operations, key=lambda each: id(each.client)), key=lambda each: each.client)
+    of_nodes = [list(operations) for _, operations in by_node]
+    chains = [longest_chain(of_takeover(each)) for each in of_nodes if any(one.creates("out/") for one in each)]
+    shortest, longest = sorted(chains, key=len)
+    assert len(shortest) <= SEQUENTIAL[0], [f"{each.kind} {each.keys[0]}" for each in shortest]
+    assert len(longest) <= SEQUENTIAL[1], [f"{each.kind} {each.keys[0]}" for each in longest]
 
 
 def test_takeover_from_a_bucket_reads_few_values_however_many_there_were_before() -> None:

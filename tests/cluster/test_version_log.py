@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from callboard.runtime.cluster.keys import number_of, version_key
 from callboard.runtime.cluster.session_environment import SessionEnvironment
-from callboard.runtime.cluster.version_log import CLEANUP_INTERVAL, KEPT_TTLS, VersionLog
+from callboard.runtime.cluster.version_log import CLEANUP_INTERVAL, KEPT_TTLS, LIST_AGAIN_TTLS, VersionLog
 
 from .memory_store import Memory, MemoryStore
 
@@ -101,6 +101,37 @@ def test_reader_that_slept_finds_the_newest_version() -> None:
             await log.change(incremented, confirm)
         del memory.values[version_key(PREFIX, 1)]
         clock.now_s += 3600
+        assert (await sleeper.read()).value == 3
+
+    asyncio.run(run())
+
+
+def test_look_at_the_next_version_counts_as_a_read() -> None:
+    """Nothing is listed then: an empty list would raise StartError."""
+
+    async def run() -> None:
+        memory, clock = Memory(), Clock()
+        reader = log_of(memory, clock)
+        await reader.read()
+        memory.values.clear()
+        for _ in range(LIST_AGAIN_TTLS):
+            clock.now_s += 2 * SessionEnvironment().ttl_s
+            reader.note_newest(0, clock.now_s)
+        assert (await reader.read()).version == 0
+
+    asyncio.run(run())
+
+
+def test_look_after_a_long_sleep_does_not_count() -> None:
+    async def run() -> None:
+        memory, clock = Memory(), Clock()
+        sleeper, log = log_of(memory, clock), log_of(memory, clock)
+        await sleeper.read()
+        for _ in range(3):
+            await log.change(incremented, confirm)
+        del memory.values[version_key(PREFIX, 1)]
+        clock.now_s += 3600
+        sleeper.note_newest(0, clock.now_s)
         assert (await sleeper.read()).value == 3
 
     asyncio.run(run())

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from callboard.runtime.cluster.garbage import FIRST_PART
 from callboard.runtime.cluster.session import Phase
 from callboard.runtime.cluster.session_environment import SessionEnvironment
 from callboard.runtime.cluster.store import StoreUnavailable
@@ -25,6 +26,7 @@ COUNTS = PartitionCounts(1, 0)
 PARTITION = 0
 SLEEPS = {
     CHECKPOINT_S: "checkpoint",
+    GARBAGE_S * FIRST_PART: "garbage",
     GARBAGE_S: "garbage",
     CONTINUITY_S: "continuity",
     PAUSE_S: "rejoin",
