@@ -34,14 +34,16 @@ RETRY_PAUSE_S: Final = 0.2
 ANSWER_S: Final = 1.7
 """For both attempts. Who asks over HTTP gets an answer within two seconds."""
 
-MOVING: Final = frozenset(
+NOT_HANDLED: Final = frozenset(
     (
         ErrorCode.NOT_COORDINATOR,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED,  # the other node knows another register
     )
 )
+"""Errors of nodes that have not changed the group, so that a change may be sent again."""
+
+MOVING: Final = NOT_HANDLED | {ErrorCode.COORDINATOR_NOT_AVAILABLE}
 
 
 class ForwardedRequests(NodeRequests):
@@ -185,11 +187,11 @@ async def _attempt(ask: Callable[[], Awaitable[Any]], is_change: bool) -> Any:
             raise CoordinatorError(ErrorCode.COORDINATOR_NOT_AVAILABLE, text) from error
         return Problem(error)
     except CoordinatorError as error:
-        if error.code not in MOVING:
+        if error.code not in (NOT_HANDLED if is_change else MOVING):
             raise
         return Problem(error)
     code = error_of_reply(answer)
-    return Problem(code.name) if code in MOVING else answer
+    return Problem(code.name) if code in (NOT_HANDLED if is_change else MOVING) else answer
 
 
 def error_of_reply(reply: Any) -> ErrorCode:
