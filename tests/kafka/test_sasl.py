@@ -104,12 +104,12 @@ async def test_failure_is_answered_after_the_delay_and_nothing_is_read_meanwhile
         client.write(plain_frame(password="wrong"))
         assert (await client.receive("sasl_handshake", 1))["error_code"] == "NONE"
         [connection] = harness.node.connections
-        while not connection._holds.reasons:
+        while not connection.holds.reasons:
             await asyncio.sleep(0)
         client.write(plain_frame())
         await asyncio.sleep(0.02)
         assert connection.is_open and connection.is_authenticating
-        assert connection._holds.reasons == {Hold.AUTHENTICATING}
+        assert connection.holds.reasons == {Hold.AUTHENTICATING}
 
 
 @async_test

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from harness import Client, async_test, frame, running_node
+from sasl_helpers import log_in, plain_frame, running_sasl_node
 
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.kafka.connections import connection_places
@@ -20,8 +21,10 @@ from callboard.runtime.settings.table import Settings
 
 BROKER, SET = 4, 0
 BURST_S = 11
+WAIT_S = 0.3
 LIMIT = "max_connections"
 RATE = "max_connection_creation_rate"
+TIMEOUT = "authentication_timeout_ms"
 
 
 class Connection:
@@ -179,9 +182,12 @@ async def test_client_without_a_place_is_served_when_another_one_has_left(is_own
     async with running_node(tmp_path, options, **settings) as harness:
         first, second = await harness.connect(), await harness.connect()
         await first.ask("api_versions", 0)
-        second.write(frame("api_versions", 0))
         await until_waiting(harness.node, 1)
-        assert [connection.requests.is_empty for connection in harness.node.connections] == [True, True]
+        assert await is_answered(first)  # some turns of the loop later
+        second.write(frame("api_versions", 0))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(second.receive_frame(), WAIT_S)
+        assert await is_answered(first)
         await first.close()
         assert (await second.receive("api_versions", 0))["error_code"] == "NONE"
 
@@ -198,6 +204,34 @@ async def test_connection_is_closed_if_too_many_wait(tmp_path: Path, monkeypatch
             assert await (await harness.connect()).responses_until_disconnect() == []
         await first.close()
         assert (await second.ask("api_versions", 0))["error_code"] == "NONE"
+
+
+@async_test
+async def test_client_without_a_place_authenticates_when_it_gets_one(tmp_path: Path) -> None:
+    async with running_sasl_node(tmp_path, max_connections=1) as harness:
+        first, second = await harness.connect(), await harness.connect()
+        await log_in(first)
+        second.write(plain_frame())
+        await until_waiting(harness.node, 1)
+        assert await is_answered(first)
+        await first.close()
+        for api, version in (("sasl_handshake", 1), ("sasl_authenticate", 2)):
+            assert (await second.receive(api, version))["error_code"] == "NONE"
+
+
+@async_test
+async def test_client_without_a_place_may_not_take_longer_to_authenticate(tmp_path: Path) -> None:
+    async with running_sasl_node(tmp_path, {TIMEOUT: "3000"}, max_connections=1) as harness:
+        first, second = await harness.connect(), await harness.connect()
+        await log_in(first)
+        await until_waiting(harness.node, 1)
+        second.write(plain_frame())
+        assert await second.responses_until_disconnect() == []
+        assert await is_answered(first)
+
+
+async def is_answered(client: Client) -> bool:
+    return bool((await client.ask("api_versions", 0))["error_code"] == "NONE")
 
 
 @async_test
@@ -224,5 +258,5 @@ async def set_limit(client: Client, limit: int) -> None:
 
 
 async def until_waiting(node: Any, count: int) -> None:
-    while sum(Hold.WITHOUT_PLACE in connection._holds.reasons for connection in node.connections) != count:
+    while sum(Hold.WITHOUT_PLACE in connection.holds.reasons for connection in node.connections) != count:
         await asyncio.sleep(0)

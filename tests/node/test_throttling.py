@@ -67,7 +67,7 @@ async def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def is_muted(harness: NodeHarness) -> bool:
-    return any(Hold.THROTTLED in connection._holds.reasons for connection in harness.node.connections)
+    return any(Hold.THROTTLED in connection.holds.reasons for connection in harness.node.connections)
 
 
 @async_test
@@ -237,7 +237,7 @@ async def test_client_that_is_gone_does_not_wait(tmp_path: Path, monkeypatch: py
         client.write(frame("create_topics", 5, **new_topics("a", partitions=111)) + frame("list_groups", 3))
         throttle_ms = (await client.receive("create_topics", 5))["throttle_time"]
         assert 99_000 <= throttle_ms <= 100_000
-        [muted] = [each for each in harness.node.connections if Hold.THROTTLED in each._holds.reasons]
+        [muted] = [each for each in harness.node.connections if Hold.THROTTLED in each.holds.reasons]
         muted.transport.abort()
         await wait_until(lambda: not muted.is_open)
         assert muted in harness.node.connections

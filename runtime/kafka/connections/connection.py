@@ -58,7 +58,7 @@ class Connection(asyncio.Protocol):
         self._budget = pool.budget
         self._routes: RouteSource = pool.server.routes.loaded
         self._raw_client_id = b""
-        self._holds = Holds(self._update_reading)
+        self.holds = Holds(self.update_reading)
         self.meter = pool.meter
         self.idle_checks = 0  # since bytes arrived or were sent, or a request was unanswered
 
@@ -164,7 +164,7 @@ class Connection(asyncio.Protocol):
         if not self.phase.takes_requests:
             self.splitter.drop()
         elif len(self.splitter.rest) > len(data):
-            self._holds.add(Hold.BEHIND)
+            self.holds.add(Hold.BEHIND)
         else:
             self._pool.schedule_turn(self)
         count_unread(self)
@@ -197,7 +197,7 @@ class Connection(asyncio.Protocol):
                     if self.phase is not phase:
                         return  # the handler has closed the connection
             if splitter.rest:
-                self._holds.add(Hold.BEHIND)
+                self.holds.add(Hold.BEHIND)
             if splitter.partial_bytes or splitter.rest or requests.queue or requests.counted_bytes:
                 count_unread(self)
         except BadRequest as error:
@@ -214,8 +214,8 @@ class Connection(asyncio.Protocol):
         self.send_responses(has_turn=True)
         if not self.splitter.rest:
             return queued
-        if self._holds.reasons - ONLY_BEHIND:
-            self._holds.add(Hold.BEHIND)
+        if self.holds.reasons - ONLY_BEHIND:
+            self.holds.add(Hold.BEHIND)
             return queued
         self._take_rest()
         return queued + FRAMES_PER_TURN
@@ -223,8 +223,8 @@ class Connection(asyncio.Protocol):
     def _take_rest(self) -> None:
         """Handle the next of the received requests that are not split yet."""
         self._receive(b"")
-        if not self.splitter.rest and Hold.BEHIND in self._holds.reasons:
-            self._holds.remove(Hold.BEHIND)
+        if not self.splitter.rest and Hold.BEHIND in self.holds.reasons:
+            self.holds.remove(Hold.BEHIND)
         if self.requests.counted_bytes:
             self.services.buffers.unread.renew(self, self.requests.counted_bytes)
         if self.phase.is_ending:
@@ -234,7 +234,7 @@ class Connection(asyncio.Protocol):
         """The client does not read its responses: read no more requests."""
         self.output.is_paused = True
         self.services.buffers.unsent.set(self, self.output.unsent_bytes)
-        self._holds.add(Hold.PEER_SLOW)
+        self.holds.add(Hold.PEER_SLOW)
 
     def resume_writing(self) -> None:
         self.output.is_paused = False
@@ -246,7 +246,7 @@ class Connection(asyncio.Protocol):
     def _queue(self, request: QueuedRequest) -> None:
         self.requests.add_queued(request)
         if self.requests.is_full:
-            self._holds.add(Hold.TOO_MANY_REQUESTS)
+            self.holds.add(Hold.TOO_MANY_REQUESTS)
 
     def _handle(self, route: Route, correlation_id: int, data: bytes, start: int, body_start: int, end: int) -> None:
         """Decode and handle a request. Raises BadRequest. The positions are those of ``framing.Frame``."""
@@ -274,7 +274,7 @@ class Connection(asyncio.Protocol):
         elif len(requests.calls) >= MAX_CALLS_OPEN or (
             end - start > SMALL_REQUEST_BYTES and requests.count_open(call, end - start)
         ):
-            self._holds.add(Hold.TOO_MANY_REQUESTS)
+            self.holds.add(Hold.TOO_MANY_REQUESTS)
         try:
             if interceptor is not None:
                 interceptor.handle(call, partial(run_handler, self, route))
@@ -297,7 +297,7 @@ class Connection(asyncio.Protocol):
         requests.answered_at_once.append(with_header(route.schema, correlation_id, body))
         requests.answered_last = route.schema
         if len(requests.answered_at_once) >= MAX_CALLS_OPEN:
-            self._holds.add(Hold.TOO_MANY_REQUESTS)
+            self.holds.add(Hold.TOO_MANY_REQUESTS)
         if not self.output.is_scheduled:
             self.on_response_ready()
         return True
@@ -307,7 +307,7 @@ class Connection(asyncio.Protocol):
         left_frames, left_bytes = FRAMES_PER_TURN, BYTES_PER_TURN
         try:
             while left_frames and left_bytes > 0:
-                if Hold.PEER_SLOW in self._holds.reasons or (request := self.requests.take_queued()) is None:
+                if Hold.PEER_SLOW in self.holds.reasons or (request := self.requests.take_queued()) is None:
                     break
                 route, correlation_id, frame, body_start = request
                 left_frames -= 1
@@ -356,8 +356,8 @@ class Connection(asyncio.Protocol):
                 begin_ns = self._budget.begin()
                 self._handle_queued()
                 self._budget.end(begin_ns)
-        if self._holds.reasons and Hold.TOO_MANY_REQUESTS in self._holds.reasons and self.requests.has_room:
-            self._holds.remove(Hold.TOO_MANY_REQUESTS)
+        if self.holds.reasons and Hold.TOO_MANY_REQUESTS in self.holds.reasons and self.requests.has_room:
+            self.holds.remove(Hold.TOO_MANY_REQUESTS)
         if self.phase.is_ending:
             self._end_if_answered()
 
@@ -370,11 +370,11 @@ class Connection(asyncio.Protocol):
         else:
             self.services.buffers.unsent.set(self, output.unsent_bytes)
         if output.is_blocked:
-            self._holds.add(Hold.PEER_SLOW)
+            self.holds.add(Hold.PEER_SLOW)
             if not output.is_paused:
                 self.on_response_ready()  # the next bytes, after the other connections
             return
-        self._holds.remove(Hold.PEER_SLOW)
+        self.holds.remove(Hold.PEER_SLOW)
         if self.requests.queue:
             self.on_response_ready()  # handles the queued requests
         if self.phase.is_ending:
@@ -384,20 +384,20 @@ class Connection(asyncio.Protocol):
 
     def pause_until(self, room: Reply) -> None:
         """Stop reading requests until ``room`` is settled."""
-        self._holds.add(Hold.GROUP_FULL)
-        room.on_done(lambda _room: self._holds.remove(Hold.GROUP_FULL))
+        self.holds.add(Hold.GROUP_FULL)
+        room.on_done(lambda _room: self.holds.remove(Hold.GROUP_FULL))
 
     def mute(self, delay_ms: int) -> None:
         """Read and handle no requests for a time, because the client is above a quota (KIP-219)."""
-        mute(self, self._holds, delay_ms)
+        mute(self, self.holds, delay_ms)
 
     def hold(self, hold: Hold, *, is_held: bool) -> None:
         """Do not read the socket for this reason, or no longer."""
-        self._holds.replace(hold, is_held=is_held)
+        self.holds.replace(hold, is_held=is_held)
 
-    def _update_reading(self) -> None:
+    def update_reading(self) -> None:
         """Read the socket if it is open and nothing holds it. Received requests get a turn if only they hold it."""
-        reasons = self._holds.reasons
+        reasons = self.holds.reasons
         if self.phase.is_open:
             if reasons:
                 self.transport.pause_reading()
@@ -428,13 +428,13 @@ class Connection(asyncio.Protocol):
         if drops_queued:
             self.requests.drop_queued()
         self._drop_unsplit()
-        self._holds.remove(Hold.TOO_MANY_REQUESTS)
+        self.holds.remove(Hold.TOO_MANY_REQUESTS)
         self._advance(Event.BAD_REQUEST)
 
     def stop_reading(self) -> None:
         """Read no more requests, because the server is stopping. Close the socket after the last response."""
         self._drop_requests()
-        self._holds.add(Hold.STOPPING)
+        self.holds.add(Hold.STOPPING)
         self._advance(Event.STOP)
 
     def close(self) -> None:
@@ -471,7 +471,7 @@ class Connection(asyncio.Protocol):
 
     def _release(self) -> None:
         """Leave nothing to the garbage collector, which runs rarely: buffers and names of clients are large."""
-        self._holds.release()
+        self.holds.release()
         if self.authenticator is not None:
             self.authenticator.release()
             self.authenticator = None
@@ -484,8 +484,8 @@ class Connection(asyncio.Protocol):
 
     def _drop_unsplit(self) -> None:
         self.splitter.drop()
-        if Hold.BEHIND in self._holds.reasons:
-            self._holds.remove(Hold.BEHIND)
+        if Hold.BEHIND in self.holds.reasons:
+            self.holds.remove(Hold.BEHIND)
 
     def _end_if_answered(self) -> None:
         """The requests of a client that did not read its responses, and is gone, are not handled."""
@@ -494,6 +494,6 @@ class Connection(asyncio.Protocol):
         if (
             requests.is_empty
             and not self.output.waiting_bytes
-            and (not has_more or Hold.PEER_SLOW in self._holds.reasons)
+            and (not has_more or Hold.PEER_SLOW in self.holds.reasons)
         ):
             self._advance(Event.ALL_ANSWERED)

@@ -98,6 +98,8 @@ class ConnectionPool:
             self.server.over_limit.name_refused(connection, NEW_CONNECTION, TOO_MANY_WAIT)
             return False
         self._connections.add(connection)
+        if connection.holds.reasons:  # uvloop begins to read after connection_made, though it was told not to
+            self._call_soon(connection.update_reading)
         return True
 
     def _throttle(self, connection: Connection, delay_ms: int) -> bool:
