@@ -81,6 +81,7 @@ SCOPES: Mapping[str, Scope] = {
         {"commit a": 2, "checkpoint a": 1, "suspect b": 1, "look b": 1, "commit b": 1, "late a": 1},
         states_max=1_200_000,
         calm_each=500,
+        size=(1200000, 2241455, 17),
     ),
     "own": Scope(
         "a alone: a checkpoint while it commits",
