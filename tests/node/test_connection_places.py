@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from harness import Client, async_test, frame, running_node
 from sasl_helpers import log_in, plain_frame, running_sasl_node
+from tls_helpers import TlsFolder
 
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.kafka.connections import connection_places
+from callboard.runtime.kafka.connections.connection_phase import Phase
 from callboard.runtime.kafka.connections.connection_places import CLOSED_AT_ONCE_MAX, TURN_MS_MAX, ConnectionPlaces
 from callboard.runtime.kafka.connections.holds import Hold
 from callboard.runtime.settings.dynamic import LiveSettings
@@ -228,6 +230,23 @@ async def test_client_without_a_place_may_not_take_longer_to_authenticate(tmp_pa
         second.write(plain_frame())
         assert await second.responses_until_disconnect() == []
         assert await is_answered(first)
+
+
+@async_test
+async def test_client_with_tls_is_not_served_without_a_place(tmp_path: Path) -> None:
+    files = TlsFolder(tmp_path)
+    context = files.client_context()
+    async with running_node(tmp_path / "data", {"listeners": (files.listener(),)}, max_connections=1) as harness:
+        first = await harness.connect(context)
+        assert await is_answered(first)
+        second = await harness.connect(context)
+        while {connection.phase for connection in harness.node.connections} != {Phase.SERVING}:
+            await asyncio.sleep(0.01)
+        second.write(frame("api_versions", 0))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(second.receive_frame(), WAIT_S)
+        await first.close()
+        assert (await second.receive("api_versions", 0))["error_code"] == "NONE"
 
 
 async def is_answered(client: Client) -> bool:
