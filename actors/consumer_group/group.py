@@ -62,6 +62,7 @@ from .notes import before, event_at, events_of, identify
 from .offsets import check_commit, check_fetch, check_txn_commit
 from .plan import Downgrade, Plan
 from .records import CONSUMER, ConsumerRecord
+from .refusals import note_refusal
 from .regexes import apply_result, only_describable
 from .removal import member_expired, rebalance_expired, remove_members
 from .requests import describe_absent, refused
@@ -159,8 +160,7 @@ class ConsumerGroup:
         try:
             value = yield from DECISIONS[type(message)](self, message, plan)
         except CoordinatorError as error:
-            if error.code in FENCES:
-                effects.note_fenced(self._environment.clock.monotonic_ms(), _instance_of(message))
+            note_refusal(message, error.code, self._environment.clock.monotonic_ms(), effects)
             return Decided(REFUSALS[type(message)](error))
         yield
         yield from self._apply(message, plan)
@@ -272,13 +272,6 @@ class ConsumerGroup:
         effects.events.append(
             event_at(self._environment.clock, self.soft, Kind.STATE_CHANGED, Cause(reason), DEAD_NAME)
         )
-
-
-FENCES = frozenset({ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_ID})
-
-
-def _instance_of(message: ConsumerHeartbeat | JoinGroup | SyncGroup | Heartbeat) -> str:
-    return (message.instance_id if isinstance(message, ConsumerHeartbeat) else message.group_instance_id) or ""
 
 
 def _report(group: ConsumerGroup, events: list[GroupEvent], effects: Effects) -> None:

@@ -18,6 +18,7 @@ from .events import Cause, Kind, event_of
 from .machine import StateMachine, Tables
 from .members import GroupMember, Members
 from .phases import JoinPhase, SyncPhase
+from .rebalance_notes import Fenced
 from .states import Event, Request, State
 from .subscription import Subscriptions
 
@@ -63,7 +64,7 @@ class GroupCore:
         error = check(self, request)
         if error is not NO_ERROR:
             if error is ErrorCode.FENCED_INSTANCE_ID:
-                effects.note_fenced(self.clock.monotonic_ms(), request.group_instance_id)
+                effects.note_refusal(Fenced(self.clock.monotonic_ms(), request.group_instance_id))
             return refuse(request, reply, effects, error)
         return act(self, request, reply, effects)
 

@@ -11,7 +11,7 @@ from ..records import Record
 from ..steps import SHORT_WORK_ITEMS, Steps, run_steps
 from .event_log import GroupHistory
 from .events import GroupEvent
-from .rebalance_notes import FENCED_KEPT, Fenced, Note
+from .rebalance_notes import REFUSALS_KEPT, Note, Refusal
 
 
 class ExpiredCounts(NamedTuple):
@@ -100,10 +100,10 @@ class Effects:
         """The last events of earlier turns."""
         return () if self.history is None else tuple(self.history.events)
 
-    def note_fenced(self, monotonic_ms: int, group_instance_id: str) -> None:
+    def note_refusal(self, refusal: Refusal) -> None:
         """Heartbeats that are answered at once have no effects, so notes of them stay until the next turn. Few do."""
-        if len(self.notes) < FENCED_KEPT:
-            self.notes.append(Fenced(monotonic_ms, group_instance_id))
+        if len(self.notes) < REFUSALS_KEPT:
+            self.notes.append(refusal)
 
     def report_events(self) -> None:
         """Report the events and notes since the last call, of which there is at least one."""

@@ -93,8 +93,26 @@ def _still_expired(
             yield candidate
 
 
-def _is_expired(value: OffsetValue, since_ms: int, now_ms: int, retention_ms: int) -> bool:
+def first_expiry_ms(group: Group, data: GroupData, retention_ms: int) -> Steps[int | None]:
+    """The wall-clock time when the first offset expires; None if none will, as things are."""
+    expiry = yield from group.offset_expiry()
+    if expiry is None:
+        return None
+    first_ms: int | None = None
+    for topic, partitions in data.offsets.topics():
+        for piece in pieces(() if topic in expiry.subscribed else partitions.values()):
+            due_ms = min(_expires_ms(value, expiry.since_ms, retention_ms) for value in piece)
+            first_ms = due_ms if first_ms is None else min(first_ms, due_ms)
+            yield
+    return first_ms
+
+
+def _expires_ms(value: OffsetValue, since_ms: int, retention_ms: int) -> int:
     """``since_ms`` -1: the age begins at the commit."""
     if value.expire_timestamp_ms != -1:
-        return now_ms >= value.expire_timestamp_ms
-    return now_ms - (value.commit_timestamp_ms if since_ms == -1 else since_ms) >= retention_ms
+        return value.expire_timestamp_ms
+    return (value.commit_timestamp_ms if since_ms == -1 else since_ms) + retention_ms
+
+
+def _is_expired(value: OffsetValue, since_ms: int, now_ms: int, retention_ms: int) -> bool:
+    return now_ms >= _expires_ms(value, since_ms, retention_ms)

@@ -14,6 +14,7 @@ from .effects import Deadline, Effects
 from .events import Cause, Kind, Reason
 from .members import GroupMember, Members
 from .rebalance_notes import Rejoined
+from .refusals import note_refused_join
 from .removal import drop_member, forget_pending
 from .replies import answer_join
 from .states import Event, Request
@@ -28,6 +29,8 @@ def join(group: GroupCore, request: JoinGroup, reply: ReplyTo | None, effects: E
         return group.handle(request, reply, effects, kind_of(request, group.members))
     if refusal.error is ErrorCode.GROUP_MAX_SIZE_REACHED:
         drop_member(group, request.member_id, effects)
+    elif refusal.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
+        note_refused_join(request, group.clock.monotonic_ms(), effects)
     effects.answer(reply, refusal)
     return DEFERRED
 

@@ -246,6 +246,11 @@ class Members:
         member_count = len(self.by_id)
         return any(self._supporters.get(offer.name, 0) == member_count for offer in offers)
 
+    def common_protocols(self) -> Iterator[str]:
+        """Those that all members offer."""
+        member_count = len(self.by_id)
+        return (name for name, count in self._supporters.items() if count == member_count)
+
     def vote(self) -> Steps[str]:
         """The protocol that all members offer and most prefer. A tie is decided by the order of Kafka's hash map."""
         member_count = len(self.by_id)

@@ -20,6 +20,7 @@ from .contexts import CommitContext, OffsetDeleteContext, deliver_reply
 from .deletion import wait_for_deletion
 from .in_flight import WaitingFetch
 from .offsets import CommitRecords, GroupData, commit_records, txn_commit_records
+from .refusals import note_refused_commit
 from .resets import longest_guard_ms
 
 MakeRecords = Callable[[Any, int, int], CommitRecords]
@@ -43,6 +44,7 @@ def commit(
     if request.generation_id < 0 and not request.member_id:
         _note_simple_commit(active, request)
     if error is not NO_ERROR:
+        note_refused_commit(request, error, active.environment.clock.monotonic_ms(), effects)
         return error_reply(request, error)
     if request.generation_id < 0 and _would_undo_a_reset(active, request):
         return error_reply(request, ErrorCode.UNKNOWN_MEMBER_ID)

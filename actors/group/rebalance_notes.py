@@ -1,6 +1,6 @@
 """What a group notes of its rebalances, besides its events, for the flight recorder. Pure.
 
-Heartbeats and commits cause none, unless they are fenced. Notes of a turn are handled before its events.
+Heartbeats and commits cause none, unless they are refused. Notes of a turn are handled before its events.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Assigned(NamedTuple):
         return len(self.members) if self.targets is None else len(self.targets)
 
 
-FENCED_KEPT = 16
-"""How many of the last ones are kept."""
+REFUSALS_KEPT = 16
+"""How many of the last refusals of each kind are kept."""
 
 
 class Fenced(NamedTuple):
@@ -69,4 +69,21 @@ class Fenced(NamedTuple):
     group_instance_id: str
 
 
-Note = Rejoined | KeptAbsent | LeaderSynced | AllSynced | Assigned | Fenced
+class JoinRefused(NamedTuple):
+    """A JoinGroup was refused, because no assignor that it offers is offered by all members."""
+
+    monotonic_ms: int
+    member: Identity
+    offers: tuple[str, ...]
+
+
+class CommitRefused(NamedTuple):
+    """A commit was refused, because its sender is not a member any more, or has an old generation."""
+
+    monotonic_ms: int
+    member_id: str
+
+
+Refusal = Fenced | JoinRefused | CommitRefused
+
+Note = Rejoined | KeptAbsent | LeaderSynced | AllSynced | Assigned | Refusal

@@ -14,7 +14,12 @@ MEMBERS_SHOWN = 100
 
 def waiting(group: GroupCore) -> Waiting:
     state, members = group.state, group.members
-    shown = Waiting(group.generation, members=tuple(islice(members, MEMBERS_SHOWN)), member_count=len(members))
+    shown = Waiting(
+        group.generation,
+        members=tuple(islice(members, MEMBERS_SHOWN)),
+        member_count=len(members),
+        assignors=tuple(sorted(members.common_protocols())[:NAMES_MAX]),
+    )
     if state.is_join_phase:
         return _waiting_to_join(group, shown)
     phase = group.sync_phase

@@ -40,6 +40,7 @@ def moves_between(before: Assigned | None, after: Assigned, duration_ms: int) ->
         len(owners.keys() - earlier.keys()),
         tuple((topic[:NAME_CHARACTERS_MAX], number) for topic, number in moved[:NAMES_MAX]),
         None if after.targets is not None else stopped * duration_ms,
+        after.member_count - len(set(owners.values())),
     )
 
 

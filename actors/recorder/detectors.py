@@ -8,20 +8,21 @@ from typing import NamedTuple
 
 from .now import GroupNow
 from .record import MemberName, RebalanceRecord
-from .texts import short_host, who
+from .texts import duration, short_host, shown_name, some, who
 
 WINDOW_MS = 600_000
 STORM_GENERATIONS = 6
 FLAPS = 3
 SLOW_OF_RECORDS, SLOW_TIMES, SLOW_MS = 5, 3, 1000
 FENCED_TIMES = 2
+EXPIRE_SOON_MS = 2 * 24 * 3_600_000
 
 JOINED = frozenset({"new_member"})
 LEFT = frozenset({"member_left", "poll_timeout", "session_expired", "join_timeout", "sync_timeout", "revoke_timeout"})
 
 
 class Finding(NamedTuple):
-    """``detector``: "storm", "loop", "flapping", "slow_member", "zombie" or "instance_id_conflict".
+    """``detector``: the name of the rule in docs/operate.md, such as "storm".
 
     ``text``: what was found and what to look at, at most 200 characters.
     """
@@ -50,12 +51,68 @@ def find(records: Records, now: GroupNow) -> tuple[Finding, ...]:
 
 def _find_conflict(_recent: Records, now: GroupNow) -> Finding | None:
     """An instance id was refused at least twice in 10 minutes, because another member has it."""
-    for instance_id, times in Counter(now.fenced).most_common(1):
+    for instance_id, times in Counter(now.refused.instance_ids).most_common(1):
         if times >= FENCED_TIMES:
             name = who(MemberName("", instance_id, "", ""))
             text = f"{name} was fenced {times} times in 10 minutes: two processes have the same group.instance.id"
             return Finding("instance_id_conflict", text)
     return None
+
+
+def _find_no_common_assignor(_recent: Records, now: GroupNow) -> Finding | None:
+    """A member was refused in 10 minutes, because no assignor that it offers is offered by all members."""
+    if not now.refused.joins:
+        return None
+    member, offers = now.refused.joins[-1]
+    theirs = ", ".join(map(shown_name, now.refused.assignors)) or "none"
+    text = f"{who(member)} was refused: it offers the assignors {', '.join(map(shown_name, offers)) or 'none'}"
+    return Finding("no_common_assignor", f"{text}, but all members offer {theirs}: set the same ones everywhere")
+
+
+def _find_missing_topic(_recent: Records, now: GroupNow) -> Finding | None:
+    """Members subscribe to a topic that does not exist."""
+    missing = () if now.topics is None else now.topics.missing
+    if not missing:
+        return None
+    text = f"members subscribe to the topic {shown_name(missing[0])}, which does not exist"
+    others = f" (and to {len(missing) - 1} more)" if len(missing) > 1 else ""
+    return Finding("missing_topic", f"{text}{others}: create it, or correct the subscription")
+
+
+def _find_refused_commits(_recent: Records, now: GroupNow) -> Finding | None:
+    """Commits of a member that was removed, or of an old generation, were refused in 10 minutes."""
+    for member_id, times in Counter(now.refused.commits).most_common(1):
+        text = f"{some(times, 'commit')} of {shown_name(member_id)} refused in 10 minutes: it had lost its partitions"
+        return Finding("refused_commits", f"{text}, so another member does that work again")
+    return None
+
+
+def _find_lag_without_members(_recent: Records, now: GroupNow) -> Finding | None:
+    """The group has no members, and records behind its committed offsets."""
+    if now.state != "Empty" or now.offsets is None or not now.offsets.lag:
+        return None
+    return Finding("lag_without_members", f"{some(now.offsets.lag, 'record')} behind, and no member: start consumers")
+
+
+def _find_offsets_that_expire(_recent: Records, now: GroupNow) -> Finding | None:
+    """The group has no members, and the first of its committed offsets expires within two days."""
+    offsets = now.offsets
+    if now.state != "Empty" or offsets is None or offsets.first_expires_ms is None:
+        return None
+    left_ms = offsets.first_expires_ms - now.now_ms
+    if left_ms > EXPIRE_SOON_MS:
+        return None
+    text = f"the first of {some(offsets.offset_count, 'offset')} expires in {duration(left_ms)}"
+    return Finding("offsets_expire", f"{text}: then consumers start at auto.offset.reset")
+
+
+def _find_idle_members(recent: Records, now: GroupNow) -> Finding | None:
+    """Members of the generation have no partition."""
+    moves = recent[0].moves if recent and now.state == "Stable" else None
+    if moves is None or not moves.idle:
+        return None
+    text = f"{moves.idle} of {some(now.member_count, 'member')} without a partition: the topics have"
+    return Finding("idle_members", f"{text} {some(moves.total, 'partition')}, so more members do not help")
 
 
 def _find_storm(recent: Records, _now: GroupNow) -> Finding | None:
@@ -141,10 +198,16 @@ Detector = Callable[[Records, GroupNow], Finding | None]
 
 DETECTORS: Sequence[Detector] = (
     _find_conflict,
+    _find_no_common_assignor,
+    _find_missing_topic,
     _find_storm,
     _find_loop,
     _find_zombie,
     _find_slow_member,
     _find_flapping,
+    _find_refused_commits,
+    _find_lag_without_members,
+    _find_offsets_that_expire,
+    _find_idle_members,
 )
 """The most severe first."""

@@ -13,7 +13,7 @@ class Waiting(NamedTuple):
 
     ``generation``: or the epoch. ``missing``: the members that have to do it, the first 20 of ``missing_count``.
     ``until_ms``: when the group goes on without them, in monotonic milliseconds; None: it has no deadline. ``members``:
-    the first 100.
+    the first 100. ``assignors``: those that all members of the classic protocol offer.
     """
 
     generation: int
@@ -24,6 +24,45 @@ class Waiting(NamedTuple):
     until_ms: int | None = None
     members: tuple[Identity, ...] = ()
     member_count: int = 0
+    assignors: tuple[str, ...] = ()
+
+
+class OffsetsNow(NamedTuple):
+    """The committed offsets of a group. ``first_expires_ms``: when the first of them expires; None: none will.
+
+    ``lag``: the records between them and the ends of their partitions; None if one of the ends is not known.
+    """
+
+    offset_count: int
+    first_expires_ms: int | None = None
+    lag: int | None = None
+
+
+class TopicsNow(NamedTuple):
+    """The first 100 topics that members subscribe to. ``missing``: those of them that do not exist."""
+
+    subscribed: tuple[str, ...]
+    missing: tuple[str, ...] = ()
+
+
+class RefusedJoin(NamedTuple):
+    """A client that was refused, because no assignor that it ``offers`` is offered by all members."""
+
+    member: MemberName
+    offers: tuple[str, ...]
+
+
+class Refused(NamedTuple):
+    """What was refused in the last ten minutes, at most 16 of each.
+
+    ``commits``: the id of the sender, which is in the group no more, or had an old generation.
+    ``instance_ids``: of requests whose instance id another member has. ``assignors``: those that all members offer now.
+    """
+
+    joins: tuple[RefusedJoin, ...] = ()
+    commits: tuple[str, ...] = ()
+    instance_ids: tuple[str, ...] = ()
+    assignors: tuple[str, ...] = ()
 
 
 class OpenNow(NamedTuple):
@@ -41,9 +80,9 @@ class GroupNow(NamedTuple):
 
     ``state``: "" if only the time is known.
 
-    ``missing_since_ms``: when the group began to wait. ``fenced``: the instance id of each refusal that a member got in
-    the last ten minutes because another member has its instance id. ``guarded_until_ms``: until when commits without a
-    generation to the partitions of the last reset are refused; None: they are not.
+    ``missing_since_ms``: when the group began to wait. ``guarded_until_ms``: until when commits without a
+    generation to the partitions of the last reset are refused; None: they are not. ``topics``: None if it is not known
+    what members subscribe to.
     """
 
     now_ms: int
@@ -57,5 +96,7 @@ class GroupNow(NamedTuple):
     members: tuple[MemberName, ...] = ()
     member_count: int = 0
     rebalance: OpenNow | None = None
-    fenced: tuple[str, ...] = ()
     guarded_until_ms: int | None = None
+    refused: Refused = Refused()
+    offsets: OffsetsNow | None = None
+    topics: TopicsNow | None = None

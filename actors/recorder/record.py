@@ -75,7 +75,8 @@ class Moves(NamedTuple):
     assigned. ``moved``: those that another member had before, or that nobody has now. ``added``: those that nobody had.
     ``moved_partitions``: the first 20 of ``moved``, each with its topic. ``stopped_ms``: for how long nobody worked on
     partitions, summed over them: all those that somebody had, for the whole rebalance, or with a cooperative assignor
-    the moved ones. None with the consumer protocol, whose members do not stop together.
+    the moved ones. None with the consumer protocol, whose members do not stop together. ``idle``: how many members have
+    no partition.
     """
 
     assigned: tuple[Named, ...]
@@ -84,6 +85,7 @@ class Moves(NamedTuple):
     added: int
     moved_partitions: tuple[Named, ...]
     stopped_ms: int | None = None
+    idle: int = 0
 
 
 class Why(NamedTuple):

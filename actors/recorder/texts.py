@@ -22,6 +22,11 @@ def short_host(host: str) -> str:
     return _cut(host.removeprefix("/"))
 
 
+def shown_name(name: str) -> str:
+    """A name that a client has chosen: escaped, and cut at 40 characters."""
+    return _cut(name)
+
+
 def _cut(text: str) -> str:
     shown = printable(text[:NAME_LENGTH])
     return shown if len(shown) <= NAME_LENGTH and len(text) <= NAME_LENGTH else f"{shown[: NAME_LENGTH - 3]}..."

@@ -11,13 +11,16 @@ from typing import Any, NamedTuple
 
 from ..group.events import DEAD_NAME, GroupEvent, Identity, Kind, Reason
 from ..group.rebalance_notes import (
-    FENCED_KEPT,
+    REFUSALS_KEPT,
     AllSynced,
     Assigned,
+    CommitRefused,
     Fenced,
+    JoinRefused,
     KeptAbsent,
     LeaderSynced,
     Note,
+    Refusal,
     Rejoined,
 )
 from .causes import cause_of
@@ -127,20 +130,20 @@ class OpenRebalance:
 
 
 class RebalanceTracker:
-    """The rebalance of one group that is in progress. ``fenced``: the last refusals because of an instance id.
+    """The rebalance of one group that is in progress. ``refusals``: the last ones of each class.
 
     ``phase_ms``: the monotonic time of the last change of its state.
     """
 
     __slots__ = (
         *("_before", "_changes", "_group_id", "_held", "_is_synced", "_now", "_state"),
-        *("fenced", "open", "phase_ms"),
+        *("open", "phase_ms", "refusals"),
     )
 
     def __init__(self, group_id: str) -> None:
         self.open: OpenRebalance | None = None
-        self.fenced: tuple[Fenced, ...] = ()
         self.phase_ms: int | None = None
+        self.refusals: dict[type[Refusal], tuple[Any, ...]] = {}
         self._group_id = group_id
         self._state = "Empty"
         self._changes: Changes | None = None
@@ -242,8 +245,8 @@ class RebalanceTracker:
         else:
             self._now = note
 
-    def _fenced(self, note: Fenced) -> None:
-        self.fenced = (*self.fenced, note)[-FENCED_KEPT:]
+    def _refused(self, note: Refusal) -> None:
+        self.refusals[type(note)] = (*self.refusals.get(type(note), ()), note)[-REFUSALS_KEPT:]
 
 
 _NOTED: Mapping[type, Callable[[RebalanceTracker, Any], Draft | None]] = {
@@ -252,7 +255,9 @@ _NOTED: Mapping[type, Callable[[RebalanceTracker, Any], Draft | None]] = {
     LeaderSynced: RebalanceTracker._leader_synced,
     AllSynced: RebalanceTracker._all_synced,
     Assigned: RebalanceTracker._assigned,
-    Fenced: RebalanceTracker._fenced,
+    Fenced: RebalanceTracker._refused,
+    JoinRefused: RebalanceTracker._refused,
+    CommitRefused: RebalanceTracker._refused,
 }
 
 

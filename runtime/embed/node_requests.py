@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ...actors.consumer_group.messages import DescribeConsumerGroup
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.group.offsets import GroupData
-from ...actors.messages import Explained, ExplainGroup, GroupRequest
+from ...actors.messages import Explained, ExplainGroup, Fetched, GroupRequest, OffsetFetch
+from ...actors.recorder.now import GroupNow
 from ...actors.steps import Steps
 from ..common.errors import StartError
 from ..disk.group_commit import outcome_of
 from ..kafka.audit.audited_topics import Growth, creation, deletion
 from ..kafka.services import Origin
 from ..node.group_figures import TopicRanges
+from ..node.known_topics import lag_of, missing_topics
 from ..node.recording import finish_records
 from ..node.topic_ranges import read_ranges
 from ..security.audit import alteration
@@ -75,7 +77,18 @@ class NodeRequests:
             raise CoordinatorError(explained.error, f"group {group!r}: {explained.error.name}")
         recorder = self._node.groups.event_log.recorder
         await finish_records(recorder)
-        return Recorded(recorder.records(group), explained.now)
+        now = explained.now
+        if now is not None:
+            now = await self._with_lag(group, missing_topics(now, self._node.topics))
+        return Recorded(recorder.records(group), now)
+
+    async def _with_lag(self, group: str, now: GroupNow) -> GroupNow:
+        """Of a group without members, because with members the lag changes all the time."""
+        if now.member_count or now.offsets is None or not now.offsets.offset_count:
+            return now
+        fetched: Fetched = await self.ask(OffsetFetch(group, None))
+        ranges = await read_ranges([self._node.topics.get(topic) for topic, _ in fetched.topics])
+        return now._replace(offsets=now.offsets._replace(lag=lag_of(fetched.topics, ranges)))
 
     async def ranges(self, names: Iterable[str]) -> TopicRanges:
         """The offsets of topics. Those that are not known are left out."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from recorder.samples import BILLING, NOON_MS, PAYMENTS, now, record
 
 from callboard.actors.recorder.detectors import find
-from callboard.actors.recorder.now import GroupNow
+from callboard.actors.recorder.now import GroupNow, OffsetsNow, Refused, RefusedJoin, TopicsNow
 from callboard.actors.recorder.record import (
     FurtherCause,
     LateMember,
@@ -103,10 +103,10 @@ def test_zombie_expires_while_its_host_has_a_living_member() -> None:
 
 
 def test_instance_id_that_two_processes_have_is_fenced_twice() -> None:
-    assert found([], now(fenced=("seat", "other", "seat"))) == {
+    assert found([], now(refused=Refused(instance_ids=("seat", "other", "seat")))) == {
         "instance_id_conflict": "seat was fenced 2 times in 10 minutes: two processes have the same group.instance.id"
     }
-    assert found([], now(fenced=("seat", "other"))) == {}
+    assert found([], now(refused=Refused(instance_ids=("seat", "other")))) == {}
 
 
 def test_texts_are_bounded_and_printable() -> None:
@@ -114,3 +114,55 @@ def test_texts_are_bounded_and_printable() -> None:
     [finding] = find([record("session_expired", evil)], now(members=(evil._replace(member_id="n"),)))
     assert len(finding.text) <= 200
     assert finding.text.isprintable()
+
+
+def test_client_without_a_common_assignor_is_named_with_both_lists() -> None:
+    refused = (RefusedJoin(PAYMENTS, ("roundrobin", "sticky")),)
+    assert found([], now(refused=Refused(refused, assignors=("range",)))) == {
+        "no_common_assignor": "payments-2 (10.0.0.8) was refused: it offers the assignors roundrobin, sticky, but all "
+        "members offer range: set the same ones everywhere"
+    }
+    assert found([], now(refused=Refused(assignors=("range",)))) == {}
+
+
+def test_missing_topic() -> None:
+    assert found([], now(topics=TopicsNow((), ("ordres", "b", "c")))) == {
+        "missing_topic": "members subscribe to the topic ordres, which does not exist (and to 2 more): create it, or "
+        "correct the subscription"
+    }
+
+
+def test_refused_commits_name_the_member_with_the_most() -> None:
+    text = "2 commits of old refused in 10 minutes: it had lost its partitions, so another member does that work"
+    assert found([], now(refused=Refused(commits=("older", "old", "old")))) == {"refused_commits": f"{text} again"}
+
+
+def test_lag_matters_without_members_only() -> None:
+    behind = OffsetsNow(4, None, 1)
+    assert found([], now(state="Empty", offsets=behind)) == {
+        "lag_without_members": "1 record behind, and no member: start consumers"
+    }
+    assert found([], now(offsets=behind)) == {}
+    for lag in (None, 0):
+        assert found([], now(state="Empty", offsets=behind._replace(lag=lag))) == {}
+
+
+def test_offsets_expire_within_two_days() -> None:
+    two_days_ms = 2 * 24 * 3_600_000
+
+    def at(left_ms: int, state: str = "Empty") -> dict[str, str]:
+        moment = now(state=state)
+        return found([], moment._replace(offsets=OffsetsNow(4, moment.now_ms + left_ms)))
+
+    assert at(two_days_ms) == {
+        "offsets_expire": "the first of 4 offsets expires in 2 days: then consumers start at auto.offset.reset"
+    }
+    assert at(two_days_ms + 1) == at(1000, "Stable") == {}
+
+
+def test_members_without_partitions() -> None:
+    idle = record(moves=Moves((), 3, 0, 3, (), idle=2))
+    assert found([idle], now(member_count=5)) == {
+        "idle_members": "2 of 5 members without a partition: the topics have 3 partitions, so more members do not help"
+    }
+    assert found([idle], now(state="PreparingRebalance")) == found([record(moves=Moves((), 3, 0, 3, ()))]) == {}

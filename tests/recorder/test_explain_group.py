@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from actor_system.requests import GROUP, heartbeat, join, leave, sync
+from actor_system.requests import GROUP, commit, heartbeat, join, leave, offers, sync
 from actor_system.simulation import CoordinatorSimulation
 from consumer_group.actor_world import ActorWorld, two_members
 
 from callboard.actors.errors import ErrorCode
-from callboard.actors.messages import Explained, ExplainGroup
-from callboard.actors.recorder.now import GroupNow
+from callboard.actors.messages import Explained, ExplainGroup, Protocol
+from callboard.actors.recorder.now import GroupNow, OffsetsNow, Refused, TopicsNow
 
 LONG_MS = 100_000
+WEEK_MS = 7 * 24 * 3_600_000
+SUBSCRIBED_TO_T = b"\0\0" + b"\0\0\0\1" + b"\0\1t" + b"\0\0\0\0"
 
 
 def asked(simulation: CoordinatorSimulation, group_id: str = GROUP) -> GroupNow:
@@ -85,15 +87,15 @@ def test_fenced_members_are_counted_for_ten_minutes() -> None:
     new = simulation.post(join(instance="seat", session_ms=1_800_000)).value.member_id
     for _ in range(2):
         assert simulation.post(heartbeat(old, 1, instance="seat")).value is ErrorCode.FENCED_INSTANCE_ID
-    assert asked(simulation).fenced == ("seat", "seat")
+    assert asked(simulation).refused.instance_ids == ("seat", "seat")
     for _ in range(1000):
         simulation.post(heartbeat(old, 1, instance="seat"))
-    assert len(asked(simulation).fenced) == 16
+    assert len(asked(simulation).refused.instance_ids) == 16
     simulation.advance(90_000)
     simulation.post(heartbeat(new, 1, instance="seat"))
-    assert len(asked(simulation).fenced) == 16
+    assert len(asked(simulation).refused.instance_ids) == 16
     simulation.advance(510_000)
-    assert asked(simulation).fenced == ()
+    assert asked(simulation).refused.instance_ids == ()
 
 
 def test_consumer_group_that_waits_for_partitions() -> None:
@@ -117,4 +119,25 @@ def test_fenced_members_of_consumer_groups() -> None:
     world.join("a", instance_id="seat")
     for _ in range(2):
         assert world.join("b", instance_id="seat").value.error is ErrorCode.UNRELEASED_INSTANCE_ID
-    assert asked(world, "g").fenced == ("seat", "seat")
+    assert asked(world, "g").refused.instance_ids == ("seat", "seat")
+
+
+def test_refused_joins_and_commits_topics_and_offsets() -> None:
+    simulation = CoordinatorSimulation()
+    joined = simulation.post(join(client="a", session_ms=LONG_MS, protocols=[Protocol("range", SUBSCRIBED_TO_T)]))
+    simulation.advance(10_000)
+    member_id = joined.value.member_id
+    simulation.post(sync(member_id, 1, {member_id: b""}))
+    simulation.post(commit(member_id=member_id, generation_id=1))
+    refused = simulation.post(join(client="b", protocols=offers("sticky")))
+    assert refused.value.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert simulation.post(commit(member_id="gone", generation_id=1)).value.errors == (ErrorCode.UNKNOWN_MEMBER_ID,)
+    now = asked(simulation)
+    assert [(each.member.client_id, each.offers) for each in now.refused.joins] == [("b", ("sticky",))]
+    assert (now.refused.commits, now.refused.assignors, now.topics) == (("gone",), ("range",), TopicsNow(("t",)))
+    assert now.offsets == OffsetsNow(1)
+    simulation.post(leave(member_id))
+    now = asked(simulation)
+    assert now.offsets == OffsetsNow(1, now.now_ms + WEEK_MS)
+    simulation.advance(600_000)
+    assert asked(simulation).refused == Refused()
