@@ -51,7 +51,8 @@ class CommitGuard:
 
     def note(self, events: Iterable[GroupEvent]) -> None:
         """Remember the members that these events have removed, and whether a reset is over, or has begun."""
-        for event in events:
+        noted = [event for event in events if event.reason in REMOVED_BY_OTHERS or event.state == STABLE_NAME]
+        for event in noted:  # few, of the many events of a large group
             if event.kind is not Kind.MEMBER_REMOVED:
                 if event.state == STABLE_NAME:
                     self.is_complete, self.reset_until_ms = True, -1
