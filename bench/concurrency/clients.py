@@ -49,13 +49,16 @@ class RunState:
         self.interval_ns = 0
         """Between two requests of a client in an open loop; 0: a closed loop."""
         self.end_ns = 0
-        """When the time was up, of ``perf_counter_ns``; set before ``over``."""
-        self.over = False
-        """Set when the time is up. Scripts check it before each new step."""
+        """When the time was up, of ``perf_counter_ns``; 0 before."""
         self.clock = LabClock()
         """The engine's clock; until ``observe`` a paused one."""
         self.durable: DurableState | None = None
         """What the engine's writer has written; None without an engine."""
+
+    @property
+    def over(self) -> bool:
+        """Whether the time is up. Scripts check it before each new step."""
+        return self.end_ns > 0
 
     def observe(self, clock: LabClock, durable: DurableState) -> None:
         """Compare the responses of an engine with its clock and its writer from now on."""

@@ -104,7 +104,6 @@ def _run_load(engine: Engine, setup: WorkloadSetup, answer_limit_s: float, wait:
         runner.start()
     wait()
     setup.run_state.end_ns = time.perf_counter_ns()
-    setup.run_state.over = True
     give_up = time.monotonic() + answer_limit_s
     finished = all(runner.finished.wait(max(give_up - time.monotonic(), 0)) for runner in runners)
     finished_run = FinishedRun(
