@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from ...disk.disk import Disk
 from ...engine.clock import wall_clock_ms
-from ..manifest import CompactedSegment, Manifest, manifest_folder, put_if_absent, segments_folder
+from ..manifest import CompactedSegment, Manifest, generations, manifest_folder, put_if_absent, segments_folder
 from ..reading.segment import CHUNK_BYTES
 from ..recovery.missing import refuse_missing
 from .defaults import DELETE_RETENTION_MS, KEYS_BYTES_MAX, MIN_CLEANABLE_DIRTY_RATIO, SEGMENT_BYTES
@@ -93,13 +93,15 @@ def compact(
     MissingFiles with a file that is gone, and OSError for a disk error. After an error the log is unchanged.
     """
     last_error: FileNotFoundError | None = None
+    manifests: list[int] | None = None  # at the last error
     for _ in range(MAX_ATTEMPTS):
         try:
             draft = write_draft(disk, folder, make_plan(disk, folder), settings, new_id, on_bytes_read)
             if draft is None or commit_draft(disk, folder, draft, clock(), new_id()):
                 return draft
-        except FileNotFoundError as error:  # another run removed a file of the plan
-            last_error = error
+        except FileNotFoundError as error:  # another run removed a file of the plan, if there are new manifests
+            manifests, before = list(generations(disk, folder)), manifests
+            last_error = error if manifests == before else None
     if last_error is not None:
         raise last_error
     return None
