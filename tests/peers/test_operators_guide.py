@@ -1,11 +1,16 @@
-"""docs/operate.md, "Ten things that go wrong": each is caused with a real client, and explained as the page says."""
+"""docs/operate.md, "Ten things that go wrong": each is caused with a real client, and explained as the page says.
+
+The page's commands are run, too.
+"""
 
 from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +20,7 @@ from confluent_kafka import TopicPartition as Place
 from project_paths import ROOT
 
 from callboard import CoordinatorError
+from callboard.runtime.cli.main import COMMANDS
 from callboard.testing import BlockingTime, ThreadCoordinator
 
 from .waiting import wait_until
@@ -43,11 +49,36 @@ def plain(text: str) -> str:
     return text
 
 
-def documented(number: int) -> list[str]:
-    """What the page says about a problem: the text blocks under its heading."""
+def blocks(number: int, language: str) -> list[str]:
+    """The blocks of the page under the heading of a problem."""
     section = re.split(r"^##+ ", PAGE.read_text(), flags=re.MULTILINE)
     [text] = [part for part in section if part.startswith(f"{number}. ")]
-    return [plain(block) for block in re.findall(r"```text\n(.*?)```", text, re.DOTALL)]
+    found: list[str] = re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+    return found
+
+
+def documented(number: int) -> list[str]:
+    """What the page says about a problem."""
+    return [plain(block) for block in blocks(number, "text")]
+
+
+RUN = Callable[..., None]
+
+
+@pytest.fixture
+def run_command(kafka_bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> RUN:
+    """Runs the command of a problem that begins with ``words``. ``names``: what stands for its words in capitals."""
+    monkeypatch.setenv("CALLBOARD_BOOTSTRAP_SERVER", kafka_bootstrap)
+
+    def run(number: int, words: str, **names: str) -> None:
+        lines = "".join(blocks(number, "sh")).splitlines()
+        [line] = [line for line in lines if line.startswith(f"callboard {words}")]
+        command, *arguments = (names.get(word, word) for word in shlex.split(line)[1:])
+        with pytest.raises(SystemExit) as ended:
+            import_module(COMMANDS[command].module).main(arguments)
+        assert ended.value.code == 0
+
+    return run
 
 
 def explained(coordinator: ThreadCoordinator) -> list[str]:
@@ -114,6 +145,11 @@ def test_1_processing_takes_longer_than_the_poll_interval(coordinator: ThreadCoo
     check(1, coordinator, lambda: poll(slow))
 
 
+def member_of(coordinator: ThreadCoordinator, client_id: str) -> str:
+    [member_id] = [each.member_id for each in coordinator.describe("orders").members if each.client_id == client_id]
+    return member_id
+
+
 def test_2_process_is_frozen(coordinator: ThreadCoordinator, clock: BlockingTime, start: START) -> None:
     frozen, other = start("billing-1"), start("billing-2")
     until(assigned(frozen, other))
@@ -131,11 +167,20 @@ def test_3_rolling_deployment(coordinator: ThreadCoordinator, start: START) -> N
     check(3, coordinator)
 
 
-def test_4_one_member_is_slow(coordinator: ThreadCoordinator, start: START) -> None:
+def test_2_frozen_member_is_removed(coordinator: ThreadCoordinator, start: START, run_command: RUN) -> None:
+    frozen, other = start("billing-1"), start("billing-2")
+    until(assigned(frozen, other))
+    run_command(2, "groups evict", MEMBER=member_of(coordinator, "billing-1"))
+    until(assigned(other))
+
+
+def test_4_one_member_is_slow(coordinator: ThreadCoordinator, start: START, run_command: RUN) -> None:
     slow = start("billing-1")
     until(assigned(slow))
     other = start("billing-2")
     check(4, coordinator, lambda: poll(other))
+    run_command(4, "groups evict", MEMBER=member_of(coordinator, "billing-1"))
+    until(assigned(other))
     until(assigned(slow, other))
 
 
@@ -146,9 +191,16 @@ def test_5_instance_id_is_used_twice(coordinator: ThreadCoordinator, start: STAR
     check(5, coordinator)
 
 
-def test_6_more_members_than_partitions(coordinator: ThreadCoordinator, start: START) -> None:
-    consumers = [start(f"billing-{number}") for number in range(PARTITIONS + 1)]
+def test_6_more_members_than_partitions(coordinator: ThreadCoordinator, start: START, run_command: RUN) -> None:
+    consumers = [start(f"billing-{number}", topic_metadata_refresh_interval_ms=200) for number in range(PARTITIONS + 1)]
     check(6, coordinator, lambda: poll(*consumers))
+    run_command(6, "topics grow")
+
+    def all_have_some() -> bool:
+        poll(*consumers)
+        return all(consumer.assignment() for consumer in consumers)
+
+    until(all_have_some)
 
 
 def test_7_no_common_assignor(coordinator: ThreadCoordinator, start: START) -> None:
@@ -167,7 +219,9 @@ def test_8_commit_of_a_removed_member(coordinator: ThreadCoordinator, clock: Blo
     check(8, coordinator)
 
 
-def test_9_lag_without_members(coordinator: ThreadCoordinator, clock: BlockingTime, start: START) -> None:
+def test_9_lag_without_members(
+    coordinator: ThreadCoordinator, clock: BlockingTime, start: START, run_command: RUN
+) -> None:
     consumer = start("billing-1")
     until(assigned(consumer))
     for number in range(3):
@@ -176,15 +230,25 @@ def test_9_lag_without_members(coordinator: ThreadCoordinator, clock: BlockingTi
     consumer.close()
     clock.advance(6 * DAY_S)
     check(9, coordinator)
+    clock.advance(2 * DAY_S)
+    assert not coordinator.offsets("orders")
+    run_command(9, "groups reset")
+    assert set(coordinator.offsets("orders")) == {("orders", number) for number in range(PARTITIONS)}
+    run_command(9, "settings set")
+    clock.advance(20 * DAY_S)
+    assert coordinator.offsets("orders")
 
 
-def test_10_topic_does_not_exist(coordinator: ThreadCoordinator, kafka_bootstrap: str) -> None:
+def test_10_topic_does_not_exist(coordinator: ThreadCoordinator, kafka_bootstrap: str, run_command: RUN) -> None:
     """librdkafka sends the name of a missing topic with the consumer protocol only."""
     names = {"bootstrap.servers": kafka_bootstrap, "group.id": "orders", "client.id": "billing-1"}
     consumer = Consumer({**names, "group.protocol": "consumer"})
     consumer.subscribe(["ordres"])
     try:
         check(10, coordinator, lambda: poll(consumer))
+        run_command(10, "topics list")
+        run_command(10, "topics create")
+        until(assigned(consumer))
     finally:
         consumer.close()
 
@@ -192,4 +256,4 @@ def test_10_topic_does_not_exist(coordinator: ThreadCoordinator, kafka_bootstrap
 def test_each_problem_of_the_page_has_a_test() -> None:
     headings = re.findall(r"^### (\d+)\. ", PAGE.read_text(), re.MULTILINE)
     tests = re.findall(r"^def test_(\d+)_", Path(__file__).read_text(), re.MULTILINE)
-    assert headings == tests == [str(number) for number in range(1, 11)]
+    assert headings == list(dict.fromkeys(tests)) == [str(number) for number in range(1, 11)]
