@@ -1,0 +1,48 @@
+"""docs/admin.md has each dynamic setting, the settings of groups and of topics, and the events of the log."""
+
+from __future__ import annotations
+
+import re
+
+from doc_pages import DOCS, dead_links
+
+from callboard.runtime.settings.group_configs import BY_NAME as GROUP_SETTINGS
+from callboard.runtime.settings.rows import DYNAMIC
+from callboard.runtime.settings.table import BY_NAME
+from callboard.runtime.topics.settings import TOPIC_SETTINGS
+
+PAGE = DOCS / "admin.md"
+TEXT = PAGE.read_text()
+
+
+def names_in(header: str, column: int = 1) -> set[str]:
+    """The names in a column of the table with this header."""
+    table = TEXT.partition(f"{header}\n")[2].partition("\n\n")[0]
+    cells = [line.split("|")[column] for line in table.splitlines()[1:]]
+    return {name for cell in cells for name in re.findall(r"`([\w.]+)`", cell)}
+
+
+def test_dynamic_settings_have_their_worst_effects() -> None:
+    assert names_in("| setting | too low | too high |") == DYNAMIC
+
+
+def test_settings_of_groups_have_their_defaults_and_bounds() -> None:
+    header = "| setting of a group | default | bounds |"
+    assert names_in(header) == set(GROUP_SETTINGS)
+    assert {*names_in(header, 2), *names_in(header, 3)} <= set(BY_NAME)
+
+
+def test_settings_of_topics_exist() -> None:
+    assert names_in("| setting | effect on the records in memory |") <= {each.name for each in TOPIC_SETTINGS}
+    [number] = re.findall(r"All (\d+) topic\s+settings of Kafka", TEXT)
+    assert int(number) == len(TOPIC_SETTINGS)
+
+
+def test_dangerous_values_have_their_minimums() -> None:
+    text = TEXT.partition("**Dangerous values**")[2].partition("\n\n")[0]
+    named = set(re.findall(r"`(\w+)`", text)) & set(BY_NAME)
+    assert named == {name for name, setting in BY_NAME.items() if setting.safe_minimum is not None}
+
+
+def test_links_lead_somewhere() -> None:
+    assert dead_links(PAGE) == []
