@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -160,3 +161,10 @@ def test_page_states_the_committed_progress_of_growing_resources() -> None:
 @pytest.mark.parametrize("name", ["simulation", "power-cuts", "hostile-bytes"])
 def test_first_seed_of_a_proof_passes(name: str) -> None:
     assert PROOFS[name].run(0) is None
+
+
+def test_docs_list_each_proof() -> None:
+    text = (ROOT / "docs" / "contributing.md").read_text()
+    table = text.partition("| proofs | what they run |\n")[2].partition("\n\n")[0]
+    cells = [line.split("|")[1] for line in table.splitlines()[1:]]
+    assert {name for cell in cells for name in re.findall(r"`([\w.-]+)`", cell)} == set(PROOFS)
