@@ -83,7 +83,7 @@ def compact(
         int, typer.Option(min=1, metavar="N", help="Size of the compacted files.")
     ] = SEGMENT_BYTES,
     grace_minutes: Annotated[
-        float, typer.Option(min=0, help="Keep replaced files so long, for their readers.")
+        float, typer.Option(min=0, help="How long replaced files are kept, for programs that read them.")
     ] = GRACE_MS / MS_PER_MINUTE,
     memory: Annotated[
         str,

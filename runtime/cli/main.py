@@ -33,7 +33,7 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "serve": Command("callboard.runtime.cli.serve_command", "Serve Kafka clients: groups, offsets, topics in memory."),
-    "groups": Command("callboard.runtime.cli.groups.commands", "Show, reset and delete groups on any server."),
+    "groups": Command("callboard.runtime.cli.groups.commands", "Show, explain, reset and delete groups."),
     "cluster": Command("callboard.runtime.cli.cluster.commands", "Show, check and change a cluster of several nodes."),
     "topics": Command("callboard.runtime.cli.topics", "Show, create and delete topics on any server."),
     "acls": Command("callboard.runtime.cli.acls", "List, add and remove access control lists on any server."),
@@ -47,10 +47,10 @@ COMMANDS = {
     "backup": Command(
         "callboard.runtime.cli.backup.backup_command", "Copy a data folder, also while a server runs on it."
     ),
-    "restore": Command("callboard.runtime.cli.backup.restore_command", "Make a data folder of a backup."),
-    "history": Command("callboard.spark.commands.history", "Keep what compaction drops, and show past offsets."),
+    "restore": Command("callboard.runtime.cli.backup.restore_command", "Make a data folder from a backup."),
+    "history": Command("callboard.spark.commands.history", "Keep every committed offset; show and restore past ones."),
     "analyse": Command(
-        "callboard.spark.commands.questions", "Ask an offsets log who does what too often, or not at all."
+        "callboard.spark.commands.questions", "Find groups that commit or rebalance too often, or not at all."
     ),
     "report": Command("callboard.spark.commands.report", "Write a page with plots about an offsets log."),
     "users": Command("callboard.runtime.cli.users", "Add, list and remove users who authenticate by SASL."),

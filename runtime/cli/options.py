@@ -13,13 +13,13 @@ DataFolder = Annotated[
         "--data",
         metavar="DIR",
         envvar="CALLBOARD_DATA",
-        help="The data folder of a server, running or not, or Kafka's.",
+        help="The data folder of a server, running or not, or a log folder of Kafka.",
     ),
 ]
 Groups = Annotated[
     list[str] | None, typer.Option("--group", metavar="GROUP", help="Only this group; may be repeated.  [default: all]")
 ]
-Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for the log of the change.")]
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="The reason, for the audit trail and the log.")]
 
 
 def is_in_command_line(ctx: typer.Context, parameter: str) -> bool:

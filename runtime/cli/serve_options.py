@@ -86,7 +86,7 @@ RequestMetricsOption = Annotated[
 ]
 WebOption = Annotated[
     str | None,
-    typer.Option(metavar="HOST:PORT", help="The address for the HTTP API of docs/http.md.  [default: none]"),
+    typer.Option(metavar="HOST:PORT", help="The address of the HTTP API and the web page.  [default: none]"),
 ]
 WebTrustOption = Annotated[
     str | None,
@@ -135,7 +135,7 @@ DynamicSettingsOption = Annotated[
     str | None,
     typer.Option(
         metavar="local|all|none",
-        help="Who may change settings with IncrementalAlterConfigs: clients on this machine, all clients, nobody.  "
+        help="Who may change settings and users of the running server: clients on this machine, all, or nobody.  "
         "[default: local]",
     ),
 ]

@@ -33,7 +33,8 @@ def settings(
 @app.command("set")
 def set_(
     changes: Annotated[
-        list[str], typer.Argument(metavar="NAME=VALUE...", help="NAME= without a value restores the start value.")
+        list[str],
+        typer.Argument(metavar="NAME=VALUE...", help="NAME= without a value restores the value of the start."),
     ],
     bootstrap_server: Bootstrap = DEFAULT_SERVER,
     timeout: TimeoutS = 10.0,

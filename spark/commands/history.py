@@ -265,7 +265,7 @@ def undo_change(
     bootstrap_server: Bootstrap = DEFAULT_SERVER,
     dry_run: DryRun = False,
     fence: Fence = False,
-    force: Annotated[bool, typer.Option("--force", help="Even if other commits were made since.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Undo it even if other commits were made since.")] = False,
     as_json: AsJson = False,
     timeout: TimeoutS = 10.0,
 ) -> None:

@@ -52,9 +52,9 @@ def check(
     as_json: AsJson = False,
     timeout: TimeoutS = 120.0,
 ) -> None:
-    """Race creates on the store, measure its latencies, and look at its settings. Fails if it cannot be used.
+    """Check the store: let several writers create the same keys, measure latencies, and look at its settings.
 
-    Writes some keys of its own and deletes them, so it may run at any time.
+    The exit code is 1 if the store cannot be used. The keys are deleted afterwards, so it may run at any time.
     """
     from .runs import run_check
 
@@ -94,7 +94,7 @@ def seal(
     execute: Annotated[bool, typer.Option("--execute", help="Do it. Without it, only show what would happen.")] = False,
     timeout: TimeoutS = 30.0,
 ) -> None:
-    """End the session of a node by force: its WAL is sealed, and the others take its partitions.
+    """End the session of a node by force. It can acknowledge nothing any more, and the others take its partitions.
 
     For a node that cannot be stopped, such as one that clients cannot reach. Nothing acknowledged is lost.
     """
@@ -112,7 +112,13 @@ def import_(
     data: Annotated[Path, typer.Argument(metavar="DATA", help="The data folder of a single node that has stopped.")],
     cluster: ClusterUrl = "",
     session_timeout: Annotated[
-        int, typer.Option("--cluster-session-timeout-ms", metavar="MS", min=1, help="That of the cluster, for ever.")
+        int,
+        typer.Option(
+            "--cluster-session-timeout-ms",
+            metavar="MS",
+            min=1,
+            help="The session timeout of the cluster. It cannot be changed later.",
+        ),
     ] = int(BY_NAME["cluster_session_timeout_ms"].default),
     timeout: TimeoutS = 3600.0,
 ) -> None:

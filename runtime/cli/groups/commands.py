@@ -108,7 +108,7 @@ def describe(
     group: GroupId,
     watch: Annotated[
         float | None,
-        typer.Option("--watch", min=0.1, metavar="SECONDS", help="Show it again and again, until Ctrl-C."),
+        typer.Option("--watch", min=0.1, metavar="SECONDS", help="Show it repeatedly, at this interval, until Ctrl-C."),
     ] = None,
     bootstrap_server: Bootstrap = DEFAULT_SERVER,
     as_json: AsJson = False,

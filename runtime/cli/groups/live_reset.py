@@ -218,7 +218,7 @@ def watch(
     as_json: AsJson = False,
     timeout: TimeoutS = 10.0,
 ) -> None:
-    """Say which members that a reset has removed are back, or wait until all are. 1 if some are not."""
+    """Wait until all members that a reset has removed are back. If some are not, name them; the exit code is 1."""
     progress = wait_until_back(open_api(http_api, timeout), change, wait)
     if as_json:
         print_json(progress)
