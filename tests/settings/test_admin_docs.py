@@ -6,6 +6,8 @@ import re
 
 from doc_pages import DOCS, dead_links
 
+from callboard.actors.group.events import Reason
+from callboard.actors.recorder.causes import NAMES
 from callboard.runtime.settings.group_configs import BY_NAME as GROUP_SETTINGS
 from callboard.runtime.settings.rows import DYNAMIC
 from callboard.runtime.settings.table import BY_NAME
@@ -36,6 +38,13 @@ def test_settings_of_topics_exist() -> None:
     assert names_in("| setting | effect on the records in memory |") <= {each.name for each in TOPIC_SETTINGS}
     [number] = re.findall(r"All (\d+) topic\s+settings of Kafka", TEXT)
     assert int(number) == len(TOPIC_SETTINGS)
+
+
+def test_causes_of_log_lines_are_those_of_rebalances() -> None:
+    table = TEXT.partition("| cause | meaning |\n")[2].partition("\n\n")[0]
+    causes = {name for line in table.splitlines()[1:] for name in re.findall(r"`([^`]+)`", line.split("|")[1])}
+    assert causes == {str(reason) for reason in NAMES}
+    assert causes <= set(Reason)
 
 
 def test_dangerous_values_have_their_minimums() -> None:
