@@ -139,9 +139,7 @@ async def serve_until_signal(
     ):
         node = await node_class.open(settings, options, environment, listening_sockets, on_folder_lost=stopping.set)
         serving.node = node
-        if shared_sockets:
-            await node.accept_from(shared_sockets)
-        await serve_until_stopped(node, ready_address(options, listening_sockets), stopping)
+        await serve_until_stopped(node, ready_address(options, listening_sockets), shared_sockets, stopping)
         if serving.refusal is not None:
             raise NotInCluster(f"the cluster cannot be used: {serving.refusal}", serving.refusal)
         return node.log_failure
@@ -153,7 +151,7 @@ def ready_address(options: Options, listening_sockets: Sockets) -> str:
     return format_listeners(addresses) if len(addresses) > 1 else str(*addresses.values())
 
 
-async def serve_until_stopped(node: Node, address: str, stopping: asyncio.Event) -> None:
+async def serve_until_stopped(node: Node, address: str, shared_sockets: Sockets, stopping: asyncio.Event) -> None:
     # Loaded objects stay, so the garbage collector need not scan them again. Nearly everything else is freed by
     # reference counts, so collections may be rare: at the default of 700 they take a twelfth of a heartbeat's time.
     # A collection stops all requests. One of the middle generation examines at most 12,000 new objects, in some 4 ms;
@@ -161,9 +159,7 @@ async def serve_until_stopped(node: Node, address: str, stopping: asyncio.Event)
     # commits in flight: with 2,000 objects, these were examined several times.
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
-    print_line(f"callboard ready on {address}", flush=True)
-    notify(READY)
-    announcing = asyncio.get_running_loop().create_task(announce_when_loaded(node, stopping))
+    announcing = asyncio.get_running_loop().create_task(announce(node, address, shared_sockets, stopping))
     await stopping.wait()
     announcing.cancel()
     notify(STOPPING)
@@ -212,8 +208,22 @@ def serving_health(
         server.close()
 
 
+async def announce(node: Node, address: str, shared_sockets: Sockets, stopping: asyncio.Event) -> None:
+    """Print the ready line when clients are answered, and a second line when all groups are loaded.
+
+    The second one is left out if the log is empty. In a cluster the node may have to wait for the store before it is
+    ready.
+    """
+    await node.is_accepting.wait()
+    if shared_sockets:
+        await node.accept_from(shared_sockets)
+    print_line(f"callboard ready on {address}", flush=True)
+    notify(READY)
+    await announce_when_loaded(node, stopping)
+
+
 async def announce_when_loaded(node: Node, stopping: asyncio.Event) -> None:
-    """Print a second line when all groups are loaded, unless the log is empty.
+    """Print a line when all groups are loaded, unless the log is empty.
 
     Stops the server when loading fails because a group is in the wrong partition.
     """

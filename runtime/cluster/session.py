@@ -115,21 +115,29 @@ class Session:
         """By the newest register, also after its end."""
         return self._identity.is_draining
 
-    async def join(self) -> None:
-        """Take part from now on. Raises Fenced if it was declared dead before it had joined."""
+    async def join(self) -> bool:
+        """Take part from now on. Returns whether there are other nodes, none of which knew this one.
+
+        Raises Fenced if it was declared dead before it had joined.
+        """
         if isinstance(self._store.impatient, Reconnecting):
             self._store.impatient.on_connected = self._continuity().check
             self._store.impatient.connect_ahead()
         await self.lease.begin()
         identity = self._identity
         predecessors = await self._end_predecessors()
+        is_new = False
 
         def with_this_node(register: Register) -> Register:
+            nonlocal is_new
+            names = {node.name for node in register.nodes.values()}
+            is_new = bool(names) and identity.name not in names
             joined = register.with_node(self.name, identity.name, identity.endpoints, identity.version, predecessors)
             return joined.with_draining(self.name, identity.is_draining)
 
         await self.register.change(with_this_node, self._confirm_join)
         self.phase = Phase.ACTIVE
+        return is_new
 
     async def _end_predecessors(self) -> Collection[str]:
         """The earlier sessions of this node, sealed. Nobody else has to wait for a TTL to take what they owned."""

@@ -35,6 +35,9 @@ from .topics_draft import SharedTopicsDraft
 from .topics_follower import TopicsFollower
 from .topics_log import TopicsLog
 
+CREATED_BY_ANOTHER_NODE = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.TOPIC_ALREADY_EXISTS)
+"""Refusals of a topic that may exist now."""
+
 log = get_logger("callboard.cluster")
 
 
@@ -43,6 +46,7 @@ class SharedTopics:
 
     ``admin`` changes the topics, ``group_admin`` the settings of groups. ``delete_offsets`` and ``is_served`` are about
     this node's groups, see ``OffsetCleanups``. Of ``topics`` (name, partitions), those that are missing are created.
+    ``ready``: set when the node has joined, has the cluster's topics and users, and all of these topics exist.
     """
 
     def __init__(
@@ -68,6 +72,7 @@ class SharedTopics:
         self.admin = SharedTopicAdmin(catalogue, self._changes, limits, random, self._epoch_of)
         self.group_admin = SharedGroupConfigAdmin(configs, self._changes)
         self._security: SecurityStore | None = None
+        self.ready = asyncio.Event()
         for topic in self._topics():
             self._leadership.place(topic)
         self._task = asyncio.get_running_loop().create_task(self._begin(topics))
@@ -77,24 +82,20 @@ class SharedTopics:
             await self._follower.follow()
         except StoreRefused:
             return  # it was logged
+        await self._node.joined.wait()
         for name, partitions in topics:
-            self._ensure(name, partitions)
+            await self._ensure(name, partitions)
+        self.ready.set()
 
-    def _ensure(self, name: str, partitions: int) -> None:
-        topic = self._catalogue.get(name)
-        if topic is None:
-            new = [NewTopic(name, partitions)]
-            self.admin.create(new, lambda outcomes: self._ensured(name, partitions, outcomes[0]))
-        elif len(topic.partitions) != partitions:
+    async def _ensure(self, name: str, partitions: int) -> None:
+        """Another node may create the topic at the same time."""
+        while (topic := self._catalogue.get(name)) is None:
+            [outcome] = await outcome_of(partial(self.admin.create, [NewTopic(name, partitions)]))
+            if not isinstance(outcome, Topic) and outcome.code not in CREATED_BY_ANOTHER_NODE:
+                log.error("a topic could not be created", topic=name, reason=str(outcome))
+                return
+        if len(topic.partitions) != partitions:
             log.warning("the topic exists with another number of partitions", topic=name, has=len(topic.partitions))
-
-    def _ensured(self, name: str, partitions: int, outcome: Topic | CoordinatorError) -> None:
-        if isinstance(outcome, Topic):
-            return
-        if outcome.code is ErrorCode.REQUEST_TIMED_OUT or self._catalogue.get(name) is not None:
-            self._ensure(name, partitions)  # another node has created it
-        else:
-            log.error("a topic could not be created", topic=name, reason=str(outcome))
 
     def follow_security(self, security: SecurityStore) -> None:
         """Have the cluster's users, ACLs and quotas in ``security`` from now on."""

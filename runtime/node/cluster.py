@@ -80,6 +80,12 @@ class Cluster(Protocol):
     def cleaner(self, settings: Settings) -> LogCleaner | None:
         """What compacts the partitions that the node owns; None if this process does not compact."""
 
+    async def wait_until_ready(self) -> None:
+        """Return when the node has joined, knows the cluster's topics and users, and the other nodes know it.
+
+        Before that clients would get wrong answers. It waits for as long as the store is not available.
+        """
+
     def has_lease(self) -> bool:
         """Whether the node may answer for its groups now, because no other node can have changed them."""
 

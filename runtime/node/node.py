@@ -43,7 +43,7 @@ from .actors import NodeActors, start_actors
 from .audit import close_audit, open_audit
 from .authorization import make_authorizer
 from .cleaner import Cleaner
-from .cluster import LogCleaner
+from .cluster import Cluster, LogCleaner
 from .connection_limit import DescriptorLimit
 from .data import NodeData, lock_fds, open_data
 from .descriptors import ExclusiveDescriptors
@@ -131,6 +131,8 @@ class Node:
         self._cleaner = _make_cleaner(environment, data, services.settings)
         self._descriptors = descriptors
         self.listeners = AcceptingListeners(self.connections, turns, tls)
+        self.is_accepting = asyncio.Event()
+        self._accepting: asyncio.Task[None] | None = None  # waits for the cluster
         self._tasks: list[asyncio.Task[None]] = []  # the first one loads the log
         count_memory(actors, services.buffers, self.connections, data.topics)
         descriptors.add(self.connections.filenos)
@@ -149,6 +151,8 @@ class Node:
         descriptors: ExclusiveDescriptors | None = None,
     ) -> Self:
         """Recover, accept connections and load, a small log before. StartError for an error that the user can fix.
+
+        In a cluster connections are accepted later, when the node can answer them, see ``is_accepting``.
 
         Requests to groups and transactional ids that are not loaded yet are refused, see ``wait_until_loaded``. Without
         sockets there are no TCP connections. ``interceptor``: for tests, may observe and change requests and
@@ -195,9 +199,13 @@ class Node:
         if not self.loading.is_in_background:
             await self.loading.load_now()
         self.data.use_file_thread()
-        await self.accept_from(listening_sockets)
         self.connections.start_idle_checks()
         self._start_task(self._load_and_clean())
+        if self.environment.cluster is None:
+            await self._begin_to_accept(listening_sockets)
+        else:
+            waiting = self._accept_when_ready(self.environment.cluster, listening_sockets)
+            self._accepting = self._start_task(waiting)
         self._start_task(self._check_topics())
         if self.environment.cluster is not None and listening_sockets:
             self._start_task(_open_routes(self.services.routes))
@@ -205,12 +213,27 @@ class Node:
         self._start_task(self.listeners.watch_certificates(self.environment))
         self._start_task(self.services.sasl.keep_keys_fresh())
 
+    async def _accept_when_ready(self, cluster: Cluster, listening_sockets: Sockets) -> None:
+        try:
+            await cluster.wait_until_ready()
+            await self._begin_to_accept(listening_sockets)
+        except asyncio.CancelledError:
+            for listening_socket in listening_sockets.values():
+                listening_socket.close()
+            raise
+
+    async def _begin_to_accept(self, listening_sockets: Sockets) -> None:
+        await self.accept_from(listening_sockets)
+        self.is_accepting.set()
+
     async def accept_from(self, listening_sockets: Sockets) -> None:
         """Accept connections. Other processes may do the same with the same sockets."""
         await self.listeners.accept_from(listening_sockets, self.settings.socket_receive_buffer_bytes)
 
-    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
-        self._tasks.append(self._loop.create_task(work))
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._loop.create_task(work)
+        self._tasks.append(task)
+        return task
 
     async def _load_and_clean(self) -> None:
         """Start the log cleaner after loading, which has checked that all groups are in the right partitions."""
@@ -270,6 +293,8 @@ class Node:
 
     def _close_listener(self) -> None:
         self.local.stop_accepting()
+        if self._accepting is not None:
+            self._accepting.cancel()
         self.listeners.close()
 
     def _cancel_tasks(self) -> None:

@@ -35,11 +35,19 @@ class TopicsNode:
     """A node that owns what it is told. ``deleting``: cleanups that have begun."""
 
     def __init__(
-        self, memory: Memory, name: str, topics: tuple[tuple[str, int], ...] = (), settings: Settings = SETTINGS
+        self,
+        memory: Memory,
+        name: str,
+        topics: tuple[tuple[str, int], ...] = (),
+        settings: Settings = SETTINGS,
+        *,
+        has_joined: bool = True,
     ) -> None:
         self.store = MemoryStore(memory)
         identity = NodeIdentity(name, {"": Endpoint(name, 9092)})
-        node = ClusterNode(self.store, ENVIRONMENT, identity, COUNTS, lambda reason: None)
+        self.node = node = ClusterNode(self.store, ENVIRONMENT, identity, COUNTS, lambda reason: None)
+        if has_joined:
+            node.joined.set()
         self.disk = disk = MemoryDisk()
         folder = Path("/data")
         disk.make_folder(folder)

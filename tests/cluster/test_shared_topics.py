@@ -22,6 +22,7 @@ from .memory_store import Memory
 from .shared_topics_helpers import TopicsNode
 
 IMPATIENT = Settings(offsets_commit_timeout_ms=50)
+DEADLINE_S = 180.0
 
 
 def on_nodes(test: Callable[[TopicsNode, TopicsNode], Awaitable[None]], settings: Settings = SETTINGS) -> None:
@@ -34,7 +35,7 @@ def on_nodes(test: Callable[[TopicsNode, TopicsNode], Awaitable[None]], settings
             for node in nodes:
                 node.shared.halt()
 
-    asyncio.run(asyncio.wait_for(run(), 30))
+    asyncio.run(asyncio.wait_for(run(), DEADLINE_S))
 
 
 def topic_of(node: TopicsNode, name: str = "t") -> Topic:
@@ -150,13 +151,29 @@ def test_topics_of_the_command_line_are_created_once() -> None:
     async def run() -> None:
         memory = Memory()
         nodes = [TopicsNode(memory, name, (("t", 2),)) for name in "abc"]
-        while not all(node.names() for node in nodes):
-            await asyncio.sleep(0)
+        for node in nodes:
+            await node.shared.ready.wait()
+            assert node.names() == {"t"}
         assert len({topic_of(node).topic_id for node in nodes}) == 1
         for node in nodes:
             node.shared.halt()
 
-    asyncio.run(asyncio.wait_for(run(), 30))
+    asyncio.run(asyncio.wait_for(run(), DEADLINE_S))
+
+
+def test_topics_of_the_command_line_wait_until_the_node_has_joined() -> None:
+    async def run() -> None:
+        node = TopicsNode(Memory(), "a", (("t", 2),), has_joined=False)
+        await node.follow()
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not node.shared.ready.is_set() and not node.names()
+        node.node.joined.set()
+        await node.shared.ready.wait()
+        assert node.names() == {"t"}
+        node.shared.halt()
+
+    asyncio.run(asyncio.wait_for(run(), DEADLINE_S))
 
 
 def test_topic_that_is_not_in_the_cluster_goes_with_the_first_version() -> None:
@@ -170,7 +187,7 @@ def test_topic_that_is_not_in_the_cluster_goes_with_the_first_version() -> None:
         assert node.names() == {"t"}
         node.shared.halt()
 
-    asyncio.run(asyncio.wait_for(run(), 30))
+    asyncio.run(asyncio.wait_for(run(), DEADLINE_S))
 
 
 def test_store_that_does_not_answer_times_out_the_request() -> None:

@@ -23,7 +23,7 @@ from callboard.runtime.settings.address import Address
 
 from .probe import TOPIC, ProbeClient
 
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 GROUPS = 12
 
 
@@ -71,9 +71,16 @@ class WorkersServer:
         by_name = dict(zip(dict.fromkeys(joined), sorted(brokers, key=lambda broker: broker.node_id), strict=True))
         return [by_name[name].port for name in sorted(names)]
 
-    def brokers(self) -> Sequence[Any]:
-        with Cluster(Address(*self.address), DEADLINE_S) as cluster:
+    def brokers(self, port: int | None = None) -> Sequence[Any]:
+        """By the worker with this port, by default any worker."""
+        host, shared_port = self.address
+        with Cluster(Address(host, port or shared_port), DEADLINE_S) as cluster:
             return tuple(cluster.metadata([]).brokers)
+
+    def wait_until_all_know_all(self) -> None:
+        """librdkafka loses requests, and waits for minutes, while one worker lists another and the next one does not."""
+        ports = set(self.worker_ports())
+        wait_until(lambda: all({broker.port for broker in self.brokers(port)} == ports for port in ports))
 
     def stop(self) -> int:
         self._process.send_signal(signal.SIGTERM)
@@ -180,6 +187,7 @@ def is_free(port: int) -> bool:
 
 def test_kafka_client_finds_its_worker_and_goes_on_after_it_was_killed(tmp_path: Path) -> None:
     with workers(tmp_path, 2) as server:
+        server.wait_until_all_know_all()
         consumer = Consumer(
             {"bootstrap.servers": "{}:{}".format(*server.address), "group.id": "g", "enable.auto.commit": False}
         )
