@@ -49,10 +49,10 @@ class Followed(Protocol):
 class ClusterNode:
     """``Ownership``, and ``SessionListener`` of its sessions. ``session`` is the newest one.
 
-    ``joined``: set since the first session has joined. ``on_failed`` is called with the error when the node cannot take part any more. ``secret``: see ``credentials``;
-    empty before the first session. ``gained_versions``: by partition a version of the register, at which this node had
-    it already. ``followed`` and ``known_file`` may be set, and ``on_register_changed``, which is called after a newer
-    version was read.
+    ``joined``: set since the first session has joined. ``on_failed`` is called with the error when the node cannot take
+    part any more. ``secret``: see ``credentials``; empty before the first session. ``gained_versions``: by partition a
+    version of the register, at which this node had it already. ``followed`` and ``known_file`` may be set, and
+    ``on_register_changed``, which is called after a newer version was read.
     """
 
     def __init__(

@@ -78,7 +78,7 @@ class WorkersServer:
             return tuple(cluster.metadata([]).brokers)
 
     def wait_until_all_know_all(self) -> None:
-        """librdkafka loses requests, and waits for minutes, while one worker lists another and the next one does not."""
+        """While one worker lists another and the next does not, librdkafka may lose requests and wait for minutes."""
         ports = set(self.worker_ports())
         wait_until(lambda: all({broker.port for broker in self.brokers(port)} == ports for port in ports))
 
