@@ -7,9 +7,10 @@ and gives partitions to nodes that should have them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple, Protocol
+from functools import partial
+from typing import NamedTuple, Protocol
 
 from ..common.logs import get_logger
 from .burial import declare_dead, end_session
@@ -153,12 +154,12 @@ class Session:
     async def run(self) -> None:
         """Take part until it is fenced or has left. Then the listener was told, or ``leave`` returns."""
         garbage = GarbageCollector(self._store, self._environment, self.name, self.register, self.log.held)
-        self._start("lease", self.lease.keep())
-        self._start("watch", self._watch())
-        self._start("continuity", self._continuity().keep_checking(self._store))
-        self._start("checkpoints", self.log.keep_short())
-        self._start("packs", self.log.keep_packed())
-        self._start("garbage", garbage.collect_regularly())
+        self._start("lease", self.lease.keep)
+        self._start("watch", self._watch)
+        self._start("continuity", partial(self._continuity().keep_checking, self._store))
+        self._start("checkpoints", self.log.keep_short)
+        self._start("packs", self.log.keep_packed)
+        self._start("garbage", garbage.collect_regularly)
         while self.phase != Phase.ENDED:
             await asyncio.wait(list(self._tasks.values()), return_when=asyncio.FIRST_COMPLETED)
 
@@ -173,7 +174,7 @@ class Session:
         """Give all partitions to the other nodes, and end. If it is fenced meanwhile, they are taken from it."""
         if self.phase == Phase.ACTIVE:
             self.phase = Phase.LEAVING
-            self._start("leave", self._leave())
+            self._start("leave", self._leave)
         while "leave" in self._tasks:
             await asyncio.wait({self._tasks["leave"]})
 
@@ -211,16 +212,14 @@ class Session:
             if task is not asyncio.current_task():
                 task.cancel()
 
-    def _start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         """Start a task unless one of that name runs. An error that it raises fences the session."""
-        if name in self._tasks or self.phase == Phase.ENDED:
-            work.close()
-        else:
+        if name not in self._tasks and self.phase != Phase.ENDED:
             self._tasks[name] = asyncio.get_running_loop().create_task(self._run_task(name, work))
 
-    async def _run_task(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+    async def _run_task(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         try:
-            await work
+            await work()
         except Fenced as error:
             self.fence(str(error))
         except StoreRefused as error:
@@ -267,7 +266,7 @@ class Session:
             self._environment.expect(expected_partitions(register, self.name, self.liveness.silent))
         for session, counter in dead.items():
             if self.lease.is_valid and session in register.nodes:
-                self._start(f"end {session}", self._end_other(session, counter))
+                self._start(f"end {session}", partial(self._end_other, session, counter))
         self._balance(register)
 
     async def _end_other(self, session: str, counter: bytes | None) -> None:
@@ -292,7 +291,7 @@ class Session:
 
     def _balance(self, register: Register) -> None:
         if self.phase == Phase.ACTIVE and self._surplus(register):
-            self._start("give", self._give_surplus())
+            self._start("give", self._give_surplus)
 
     def _surplus(self, register: Register) -> Sequence[int]:
         """What other nodes should have, if all that was gained is loaded."""

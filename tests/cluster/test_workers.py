@@ -77,6 +77,10 @@ class WorkersServer:
         with Cluster(Address(host, port or shared_port), DEADLINE_S) as cluster:
             return tuple(cluster.metadata([]).brokers)
 
+    def wait_until_joined(self, times: int) -> None:
+        """All workers together, also those that were restarted."""
+        wait_until(lambda: len(self.events("joined the cluster")) >= times)
+
     def wait_until_all_know_all(self) -> None:
         """While one worker lists another and the next does not, librdkafka may lose requests and wait for minutes."""
         ports = set(self.worker_ports())
@@ -97,7 +101,7 @@ class WorkersServer:
 def workers(folder: Path, count: int, *arguments: str) -> Iterator[WorkersServer]:
     server = WorkersServer(folder, count, *arguments)
     try:
-        wait_until(lambda: len(server.events("joined the cluster")) >= count)
+        server.wait_until_joined(count)
         yield server
     finally:
         server.kill()
@@ -147,7 +151,7 @@ def test_worker_that_is_killed_is_restarted_with_its_port_and_everything_that_wa
         def kill(port: int) -> None:
             pid = server.worker_pid(port)
             os.kill(pid, signal.SIGKILL)
-            wait_until(lambda: len(server.events("earlier session ended")) == 1)
+            server.wait_until_joined(3)
 
         before = await asyncio.to_thread(server.worker_ports)
         clients = await commit_while(server, kill, 2)
@@ -197,7 +201,7 @@ def test_kafka_client_finds_its_worker_and_goes_on_after_it_was_killed(tmp_path:
         with Cluster(Address(*server.address), DEADLINE_S) as cluster:
             owner = cluster.describe("g").coordinator
         os.kill(server.worker_pid(owner.port), signal.SIGKILL)
-        wait_until(lambda: consumer.poll(0.05) is None and len(server.events("earlier session ended")) == 1)
+        server.wait_until_joined(3)
         commit(consumer, 6)
         [committed] = consumer.committed([TopicPartition(TOPIC, 0)], DEADLINE_S)
         assert committed.offset == 6
