@@ -73,6 +73,10 @@ class CommitGuard:
         """There is a reset that is guarded until then. Wall-clock time."""
         self.reset_until_ms = max(self.reset_until_ms, until_ms)
 
+    def guarded_until_ms(self, now_ms: int) -> int | None:
+        """Until when the last reset is guarded; None: it is not, now. Wall-clock times; only if ``is_complete``."""
+        return self.reset_until_ms if self.reset_until_ms > now_ms else None
+
     def refuses(self, former_member_id: str, now_ms: int) -> bool:
         """Whether a commit without a generation is refused, since its sender was this member. Monotonic time."""
         return now_ms < self._until_ms.get(former_member_id, 0)

@@ -41,14 +41,13 @@ def _group_now(active: ActiveGroup) -> GroupNow:
     clock, waiting, history = active.environment.clock, active.group.waiting(), active.effects.history
     tracker = RebalanceTracker(active.group_id) if history is None else history.tracker
     monotonic_ms, now_ms = clock.monotonic_ms(), clock.wall_ms()
-    guarded_until_ms = active.guard.reset_until_ms
     since_ms = now_ms - (monotonic_ms - tracker.phase_ms) if waiting.what and tracker.phase_ms is not None else None
     now = _with_waiting(GroupNow(now_ms, active.group.state_name, waiting.generation), waiting)
     return now._replace(
         missing_since_ms=since_ms,
         until_ms=None if waiting.until_ms is None else now_ms + waiting.until_ms - monotonic_ms,
         rebalance=_open(tracker),
-        guarded_until_ms=guarded_until_ms if guarded_until_ms > now_ms else None,
+        guarded_until_ms=active.guard.guarded_until_ms(now_ms),
         refused=Refused(
             tuple(
                 RefusedJoin(name_of(note.member), note.offers) for note in _recent(tracker, JoinRefused, monotonic_ms)

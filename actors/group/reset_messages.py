@@ -52,7 +52,7 @@ class OffsetsReset(NamedTuple):
 
 
 class DescribeReset(NamedTuple):
-    """What has become of the last reset of a group, as long as the group is in memory. Only in this process."""
+    """What has become of the last reset of a group. Only in this process."""
 
     group_id: str
 
@@ -61,10 +61,12 @@ class ResetDescribed(NamedTuple):
     """Of the last reset. ``change_id``: "" if it is not known, or there was none.
 
     ``unfetched``: the partitions whose offset nobody has asked for since then, while the group had members.
-    ``fetched_ms``: when one was asked for last; -1 if none was.
+    ``fetched_ms``: when one was asked for last; -1 if none was. Both are known as long as the group is in memory.
+    ``guarded_until_ms``: until when commits without a generation to its partitions are refused; -1: they are not.
     """
 
     error: ErrorCode
     change_id: str = ""
     unfetched: tuple[tuple[str, int], ...] = ()
     fetched_ms: int = -1
+    guarded_until_ms: int = -1

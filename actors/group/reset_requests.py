@@ -85,9 +85,19 @@ def _note_append_in_steps(active: ActiveGroup, steps: Steps[object]) -> Steps[ob
     return answer
 
 
-def describe_reset(active: ActiveGroup, _request: DescribeReset, _reply: ReplyTo | None) -> ResetDescribed:
-    watch = active.guard.watch
-    return ResetDescribed(ErrorCode.NONE, watch.change_id, tuple(watch.unfetched), watch.fetched_ms)
+def describe_reset(active: ActiveGroup, _request: DescribeReset, _reply: ReplyTo | None) -> object:
+    steps = _describe_in_steps(active)
+    is_long = not active.guard.is_complete and len(active.data.offsets) > SHORT_WORK_ITEMS
+    return steps if is_long else run_steps(steps)
+
+
+def _describe_in_steps(active: ActiveGroup) -> Steps[ResetDescribed]:
+    yield from complete_guard(active)
+    watch, until_ms = active.guard.watch, active.guard.guarded_until_ms(active.environment.clock.wall_ms())
+    unfetched = tuple(watch.unfetched)
+    return ResetDescribed(
+        ErrorCode.NONE, watch.change_id, unfetched, watch.fetched_ms, -1 if until_ms is None else until_ms
+    )
 
 
 def _reset_in_steps(

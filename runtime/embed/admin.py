@@ -7,6 +7,7 @@ is durable.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from heapq import nsmallest
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -40,6 +41,7 @@ from .consumer_groups import describe_consumer_group
 from .refusals import check, refusal
 from .reset_admin import ResetAdmin
 from .reset_targets import describe_topics, resolve_targets
+from .resets import guarded_until
 from .results import (
     CommittedOffset,
     GroupDescription,
@@ -75,8 +77,11 @@ class Admin(ResetAdmin):
         if answer.state == ABSENT_NAME:
             described = await requests.describe_consumer_group(group)
             if not described.answer.error:
-                return describe_consumer_group(described)
-        return describe_group(group, answer)
+                return await self._with_guard(describe_consumer_group(described))
+        return await self._with_guard(describe_group(group, answer))
+
+    async def _with_guard(self, described: GroupDescription) -> GroupDescription:
+        return replace(described, guarded_until=await guarded_until(self._requests(), described.group_id))
 
     async def groups(
         self,

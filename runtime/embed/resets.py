@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from ...actors.errors import CoordinatorError
-from ...actors.group.reset_messages import OffsetsReset, ResetOffset, ResetOffsets
+from ...actors.errors import CoordinatorError, ErrorCode
+from ...actors.group.reset_messages import DescribeReset, OffsetsReset, ResetDescribed, ResetOffset, ResetOffsets
 from ...actors.text import printable
 from ..node.reset_records import RemovedMember, ResetPartition, ResetRecord
 from .in_pieces import map_in_pieces
@@ -20,6 +20,26 @@ if TYPE_CHECKING:
 
 RECENT_MS = 3_600_000
 """For so long after a commit of a client that is no member, a reset warns of it."""
+
+
+UNTOLD = frozenset((ErrorCode.UNSUPPORTED_VERSION, ErrorCode.GROUP_AUTHORIZATION_FAILED))
+"""Errors of nodes that have an older version, or do not tell this client about resets."""
+
+
+async def guarded_until(requests: AdminRequests, group: str) -> datetime | None:
+    """Until when the last reset of a group is guarded; None: it is not, as far as is known. Raises CoordinatorError."""
+    try:
+        reset: ResetDescribed = await requests.ask(DescribeReset(group))
+    except CoordinatorError as error:
+        if error.code in UNTOLD:
+            return None
+        raise
+    return as_datetime(reset.guarded_until_ms)
+
+
+def as_datetime(wall_ms: int) -> datetime | None:
+    """None for -1."""
+    return None if wall_ms < 0 else datetime.fromtimestamp(wall_ms / 1000, UTC)
 
 
 async def plan_reset(
@@ -129,13 +149,12 @@ async def _result(
     warnings: tuple[str, ...],
     change_id: str = "",
 ) -> GroupReset:
-    until_ms = answer.guarded_until_ms
     return GroupReset(
         described.group_id,
         dict(await map_in_pieces(lambda each: ((each.topic, each.partition), each.offset), answer.before)),
         dict(await map_in_pieces(lambda item: (item[0], item[1].offset), chosen.items())),
         answer.removed,
-        None if until_ms < 0 else datetime.fromtimestamp(until_ms / 1000, UTC),
+        as_datetime(answer.guarded_until_ms),
         described.members,
         {partition: each.note for partition, each in chosen.items() if each.note},
         warnings,

@@ -43,6 +43,8 @@ class GroupDescription:
     """A group at one moment. ``state``: Kafka's name; ``protocol``: the name of the assignor in use.
 
     ``type``: "classic" or "consumer". ``epoch`` and ``assignment_epoch``, that of the targets: None if it is classic.
+    ``guarded_until``: until when commits without a generation to the partitions of its last reset are refused; None:
+    they are not, or its node in the cluster has an older version.
     """
 
     group_id: str
@@ -53,6 +55,7 @@ class GroupDescription:
     type: str = "classic"
     epoch: int | None = None
     assignment_epoch: int | None = None
+    guarded_until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 from ..embed.results import (
@@ -42,6 +43,7 @@ def description_json(group: GroupDescription, offsets: list[dict[str, Any]]) -> 
         "members": len(group.members),
         "topics": sorted(topics),
         "lag": total_lag(offsets),
+        "guarded_until": _time_json(group.guarded_until),
     }
 
 
@@ -60,7 +62,6 @@ def member_json(member: GroupMember) -> dict[str, Any]:
 
 def reset_json(reset: GroupReset, is_plan: bool) -> dict[str, Any]:
     """What was changed, or would be. An offset that there is not is null."""
-    guarded_until = reset.guarded_until
     return {
         "change": reset.change_id or None,
         "group": reset.group,
@@ -69,8 +70,12 @@ def reset_json(reset: GroupReset, is_plan: bool) -> dict[str, Any]:
         "members": [member_json(member) for member in reset.members],
         "partitions": _partitions_json(reset.before, reset.after, reset.notes),
         "warnings": list(reset.warnings),
-        "guarded_until": None if guarded_until is None else guarded_until.isoformat(),
+        "guarded_until": _time_json(reset.guarded_until),
     }
+
+
+def _time_json(time: datetime | None) -> str | None:
+    return None if time is None else time.isoformat()
 
 
 def _partitions_json(

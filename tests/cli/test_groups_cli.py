@@ -192,6 +192,7 @@ def test_describe_json_has_members_and_offsets(callboard: GroupsCommand) -> None
         "protocol": "range",
         "coordinator": callboard.server.bootstrap,
         "lag": 42,
+        "guarded_until": None,
     }
 
 

@@ -182,6 +182,10 @@ def test_member_that_does_not_come_back_is_named(callboard: Program) -> None:
     result = callboard("reset", "gone", *options)
     assert result.code == 1 and "0 of 1 member is back after 0." in result.out and "seat (127.0.0.1)" in result.out
     assert "not all members are back; `callboard groups watch " in result.err
+    done = callboard("reset", "gone", *options, "--json").json
+    assert done["guarded_until"] is not None
+    assert callboard.groups("describe", "gone", "--json").json["guarded_until"] == done["guarded_until"]
+    assert ["reset", "guarded", "until", done["guarded_until"]] in callboard.groups("describe", "gone").lines
 
 
 def test_evict_needs_the_api_and_says_what_to_do_with_a_kafka(callboard: Program) -> None:

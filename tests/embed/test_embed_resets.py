@@ -67,7 +67,9 @@ def test_consumer_with_auto_commit_continues_at_the_reset_offsets() -> None:
             assert (done.removed, done.after) == ((before.member_id,), {("jobs", 0): 4, ("jobs", 1): 4})
             assert done.guarded_until is not None
             assert (await coordinator.watch_reset(done.change_id)).is_complete
-            [member] = (await coordinator.describe("g")).members
+            described = await coordinator.describe("g")
+            assert described.guarded_until is None
+            [member] = described.members
             assert member.member_id != before.member_id
             assert [await consumer.position(partition) for partition in consumer.assignment()] == [4, 4]
             assert await committed(coordinator) == {4}
@@ -114,6 +116,8 @@ def test_watch_says_who_is_not_back_when_its_time_is_over() -> None:
             assert "0 of 1 member is back after 0." in progress.sentence
             empty = await coordinator.evict_and_reset("g", {"jobs": 4})
             assert (await coordinator.watch_reset(empty.change_id, 0)).sentence == "the group had no members"
+            assert empty.guarded_until is not None
+            assert (await coordinator.describe("g")).guarded_until == empty.guarded_until
 
     asyncio.run(scenario())
 

@@ -171,7 +171,8 @@ def test_fetches_of_its_partitions_are_noticed_when_members_are_back() -> None:
     simulation.post(RESET._replace(change_id="c"))
     simulation.post(fetch())  # of a tool: there are no members
     nothing = ResetDescribed(ErrorCode.NONE, "c", (("t", 0), ("t", 1)))
-    assert simulation.post(DescribeReset(GROUP)).value == nothing
+    guarded_until_ms = simulation.clock.wall_ms() + GUARD_MIN_MS
+    assert simulation.post(DescribeReset(GROUP)).value == nothing._replace(guarded_until_ms=guarded_until_ms)
     simulation.form_group({})
     simulation.post(OffsetFetch(GROUP, None))  # of a tool, too
     assert simulation.post(DescribeReset(GROUP)).value == nothing
@@ -219,7 +220,9 @@ def test_commit_to_a_group_without_members_is_in_the_plan_after_a_restart() -> N
 
 def guarded_ms(simulation: CoordinatorSimulation) -> int:
     """For how long the group says that its offsets are guarded."""
+    described_ms = simulation.post(DescribeReset(GROUP)).value.guarded_until_ms
     now = simulation.post(ExplainGroup(GROUP)).value.now
+    assert now.guarded_until_ms == (None if described_ms == -1 else described_ms)
     return 0 if now.guarded_until_ms is None else now.guarded_until_ms - now.now_ms
 
 

@@ -177,6 +177,10 @@ def test_reset_removes_members_and_sets_offsets() -> None:
             found = {partition: each.offset for partition, each in (await coordinator.offsets("images")).items()}
             assert found == {("jobs", 0): 0, ("jobs", 2): 0}
             assert (plan["change"], [each["member_id"] for each in plan["members"]]) == (None, plan["removed"])
+        done = await api.change("POST", "groups/images/reset", targets=targets)
+        assert done["guarded_until"] is not None
+        assert (await api.json("groups/images"))["guarded_until"] == done["guarded_until"]
+        assert (await api.json("groups/mails"))["guarded_until"] is None
 
     run(check)
 

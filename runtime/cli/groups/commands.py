@@ -43,7 +43,7 @@ from .live_reset import (
     undo,
     watch,
 )
-from .report import PartitionLag, group_json, member_table, offset_table, read_partition_lags, total_lag
+from .report import PartitionLag, format_until, group_json, member_table, offset_table, read_partition_lags, total_lag
 from .reset import (
     OffsetBounds,
     OffsetChange,
@@ -136,12 +136,15 @@ def watch_group(cluster: Cluster, group: str, as_json: bool, interval_s: float) 
 
 
 def show_group(cluster: Cluster, group: str, as_json: bool) -> None:
+    from ...client.resets import read_guarded_until  # imports more than the help needs
+
     description = cluster.describe(group)
     entries = read_partition_lags(cluster, group, description.members)
+    guarded_until_ms = read_guarded_until(cluster, group)
     if as_json:
-        print_json(group_json(description, entries))
+        print_json(group_json(description, entries, guarded_until_ms))
         return
-    print_facts(group_facts(description, entries))
+    print_facts(group_facts(description, entries, guarded_until_ms))
     if description.members:
         print_line()
         print_table(member_table(description.members, entries))
@@ -150,7 +153,9 @@ def show_group(cluster: Cluster, group: str, as_json: bool) -> None:
         print_table(offset_table(entries, with_members=True))
 
 
-def group_facts(description: GroupDescription, entries: Sequence[PartitionLag]) -> list[tuple[str, str]]:
+def group_facts(
+    description: GroupDescription, entries: Sequence[PartitionLag], guarded_until_ms: int | None
+) -> list[tuple[str, str]]:
     protocol = description.protocol or "-"
     if description.protocol_type:
         protocol += f" ({description.protocol_type})"
@@ -162,6 +167,7 @@ def group_facts(description: GroupDescription, entries: Sequence[PartitionLag]) 
         ("coordinator", str(description.coordinator)),
         ("members", format_number(len(description.members))),
         ("lag", describe_lag(entries)),
+        *([] if guarded_until_ms is None else [("reset guarded until", format_until(guarded_until_ms))]),
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from ...client.cluster import LATEST, Cluster, GroupDescription, MemberDescription, OffsetAndMetadata, TopicPartition
@@ -110,7 +111,10 @@ def _offset_row(entry: PartitionLag, with_members: bool) -> tuple[str | int | No
     return (*entry.topic_partition, offset.offset if offset else None, entry.end, entry.lag, *last)
 
 
-def group_json(description: GroupDescription, entries: Sequence[PartitionLag]) -> Mapping[str, object]:
+def group_json(
+    description: GroupDescription, entries: Sequence[PartitionLag], guarded_until_ms: int | None
+) -> Mapping[str, object]:
+    """``guarded_until_ms``: until when the last reset is guarded, since 1970; None: it is not, as far as is known."""
     members: list[Mapping[str, object]] = []
     for member, row in zip(description.members, member_table(description.members, entries).as_json(), strict=True):
         targets = {} if member.target is None else {"target": _partitions_json(member.target)}
@@ -125,9 +129,15 @@ def group_json(description: GroupDescription, entries: Sequence[PartitionLag]) -
         "protocol": description.protocol,
         "coordinator": str(description.coordinator),
         "lag": total_lag(entries),
+        "guarded_until": None if guarded_until_ms is None else format_until(guarded_until_ms),
         "members": members,
         "offsets": offset_table(entries, with_members=True).as_json(),
     }
+
+
+def format_until(wall_ms: int) -> str:
+    """In ISO 8601, as the HTTP API has it."""
+    return datetime.fromtimestamp(wall_ms / 1000, UTC).isoformat()
 
 
 def _partitions_json(partitions: Iterable[TopicPartition] | None) -> list[dict[str, object]] | None:
