@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger("callboard.spark")
 
 FOLDER = "events"
 
@@ -49,7 +52,12 @@ def read_rebalances(spark: SparkSession, data: str | Path) -> DataFrame:
     A server that deletes an old file meanwhile may fail the action. Raises FileNotFoundError if there are no records.
     """
     folder = Path(data).absolute() / FOLDER
-    paths = sorted(str(path) for path in folder.glob("*.jsonl"))
+    paths = []
+    for path in sorted(folder.glob("*.jsonl")):
+        if path.is_file():
+            paths.append(str(path))
+        else:
+            log.warning("%s is left out: it is no file, and to read it may take for ever", path)
     if not paths:
         raise FileNotFoundError(f"no records of rebalances in '{folder}': expected the data folder of callboard serve")
     schema = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS.items())

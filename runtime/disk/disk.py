@@ -47,6 +47,7 @@ class Disk:
     """The real disk. New files get ``file_mode`` and new folders the same with search permission, whatever the umask.
 
     A symbolic link under the name of a file is refused with ELOOP, unless ``follows_links``. Folders may be links.
+    FIFOs, sockets and devices are refused: to open or to read one may take for ever.
     """
 
     is_real = True
@@ -66,14 +67,21 @@ class Disk:
     """By how much the journal is allocated ahead of its content. Larger steps are no faster."""
 
     def open(self, path: Path, flags: int) -> int:
-        """A file descriptor; ``flags`` are those of ``os.open``, and ``PRIVATE``."""
-        flags |= os.O_CLOEXEC | (0 if self.follows_links else os.O_NOFOLLOW)
+        """A file descriptor; ``flags`` are those of ``os.open``, and ``PRIVATE``. NotAFile for a FIFO and the like."""
+        flags |= os.O_CLOEXEC | os.O_NONBLOCK | (0 if self.follows_links else os.O_NOFOLLOW)
         try:
-            return _open_or_create(self, path, flags) if flags & os.O_CREAT else os.open(path, flags)
+            fd = _open_or_create(self, path, flags) if flags & os.O_CREAT else os.open(path, flags)
         except OSError as error:
             if error.errno == errno.ELOOP and path.is_symlink():
                 raise _symlink_error(path) from None
+            if error.errno == errno.ENXIO:
+                raise NotAFile(path, os.stat(path).st_mode) from None
             raise
+        mode = os.fstat(fd).st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            os.close(fd)
+            raise NotAFile(path, mode)
+        return fd
 
     def set_mode(self, fd: int, mode: int | None = None) -> None:
         """Give an open file a mode; None: that of new files.
@@ -207,6 +215,23 @@ def _make_one_folder(path: Path, mode: int) -> None:
             os.chmod(path, mode | actual & ~0o777)  # keeps setgid, which is inherited from the parent
 
 
+class NotAFile(OSError):
+    """Something was found where a file was expected. ``found``: "a FIFO", "a socket" or "a device"."""
+
+    def __init__(self, path: Path, mode: int) -> None:
+        """``mode``: of its status."""
+        self.found = next((name for is_kind, name in NOT_FILES if is_kind(mode)), "no file")
+        super().__init__(errno.ENXIO, f"{path}: found {self.found}, expected a file; remove it, then try again")
+
+
+NOT_FILES: tuple[tuple[Callable[[int], bool], str], ...] = (
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
 class NoSpace(OSError):
     """The disk is full, and a partial write was undone: the file is unchanged, and the write can be retried."""
 
@@ -249,9 +274,12 @@ def _symlink_error(path: Path) -> OSError:
     return OSError(errno.ELOOP, f"{path}: found a symbolic link, expected a file; remove the link, then try again")
 
 
-def is_symlink_error(error: OSError) -> bool:
-    """Whether a symbolic link was found where a file was expected. ``strerror`` is then the whole message."""
-    return error.errno == errno.ELOOP
+def is_no_file_error(error: OSError) -> bool:
+    """Whether a symbolic link, or a ``NotAFile``, was found where a file was expected.
+
+    ``strerror`` is then the whole message.
+    """
+    return error.errno == errno.ELOOP or isinstance(error, NotAFile)
 
 
 def open_new_file(disk: Disk, path: Path, flags: int = os.O_WRONLY) -> int:

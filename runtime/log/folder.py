@@ -24,7 +24,7 @@ from ..common.json_files import parse_json
 from ..common.logs import get_logger
 from ..disk.checksum import FIELD as CHECKSUM
 from ..disk.checksum import checksum_of, with_checksum
-from ..disk.disk import Disk, is_full, is_symlink_error, read_file, replace_file, write_all
+from ..disk.disk import Disk, is_full, is_no_file_error, read_file, replace_file, write_all
 from .partition_counts import COUNT_FIELDS, PartitionCounts, repair_command
 from .recovery.adopt import initial_counts, refuse_kafka_folder, refuse_unrecognized_files
 from .recovery.clean_stop import EMPTY_NOTE, has_note, write_note
@@ -129,7 +129,7 @@ class DataFolder:
             info = self._checked(requested)
         except OSError as error:
             self.close()
-            if is_symlink_error(error):
+            if is_no_file_error(error):
                 raise StartError(str(error.strerror)) from error
             advice = "make room" if is_full(error) else "change its owner"
             file = f" ({error.filename})" if error.filename not in (None, str(path)) else ""

@@ -19,7 +19,7 @@ from ...actors.ports import NO_EPOCHS, Entry
 from ...actors.records import Record
 from ...actors.steps import Steps
 from ..common.errors import StartError
-from ..disk.disk import Disk, is_full, is_symlink_error
+from ..disk.disk import Disk, is_full, is_no_file_error
 from ..disk.threads import OwnThreads, Threads
 from .folder import FolderLock
 from .folder_watch import FolderWatch
@@ -97,7 +97,7 @@ class OffsetsLog:
             self._work.start()
         except OSError as error:
             self._release()
-            if is_symlink_error(error):
+            if is_no_file_error(error):
                 raise StartError(str(error.strerror)) from error
             advice = "change its owner" if isinstance(error, PermissionError) else "check the disk"
             if is_full(error):

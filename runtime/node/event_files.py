@@ -9,15 +9,15 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 from ...actors.recorder.record import RebalanceRecord, as_json, from_json
-from ..disk.disk import Disk, file_size
+from ..disk.disk import Disk, NotAFile, read_file
 from ..disk.line_files import append_lines
+from ..disk.named_files import named_files
 
 FOLDER: Final = "events"
 NAME = re.compile(r"(\d{20})\.jsonl")
@@ -70,8 +70,7 @@ class EventFiles:
 
     def _segments(self) -> list[Segment]:
         """Oldest first."""
-        found = filter(None, map(NAME.fullmatch, self._disk.names(self._folder)))
-        return [Segment(int(match[1]), file_size(self._disk, self._folder / match[0])) for match in found]
+        return [Segment(int(match[1]), size) for match, size in named_files(self._disk, self._folder, NAME)]
 
     def _is_full(self, segment: Segment, new_bytes: int, now_ms: int) -> bool:
         limits = self._limits
@@ -96,19 +95,25 @@ class EventFiles:
             self._disk.close(fd)
 
 
-def read_records(data: Path, group_id: str) -> Iterator[RebalanceRecord]:
+def read_records(data: Path, group_id: str, on_skipped: Callable[[Path, str], None]) -> Iterator[RebalanceRecord]:
     """The records of a group in the files of a data folder, the newest first. Damaged lines are skipped.
 
-    A server may write and delete them meanwhile. Raises OSError.
+    ``on_skipped`` gets the path of what has the name of a file and is none, and what it is. A server may write and
+    delete files meanwhile. Raises OSError.
     """
-    folder = data / FOLDER
-    names = sorted((path.name for path in folder.iterdir()), reverse=True) if folder.is_dir() else []
-    for name in filter(NAME.fullmatch, names):
-        with suppress(FileNotFoundError):  # deleted meanwhile
-            for line in reversed((folder / name).read_bytes().split(b"\n")):
-                record = _read_line(line, group_id)
-                if record is not None:
-                    yield record
+    disk, folder = Disk(follows_links=True), data / FOLDER
+    for name in filter(NAME.fullmatch, reversed(disk.names(folder))):
+        try:
+            lines = read_file(disk, folder / name).split(b"\n")
+        except FileNotFoundError:  # deleted meanwhile
+            continue
+        except NotAFile as error:
+            on_skipped(folder / name, error.found)
+            continue
+        except IsADirectoryError:
+            on_skipped(folder / name, "a folder")
+            continue
+        yield from filter(None, (_read_line(line, group_id) for line in reversed(lines)))
 
 
 def _read_line(line: bytes, group_id: str) -> RebalanceRecord | None:

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
-from ..disk.disk import Disk, file_size, read_file, replace_file
+from ..disk.disk import Disk, read_file, replace_file
 from ..disk.file_work import FileWork
 from ..disk.group_commit import outcome_of
 from ..disk.json_parts import json_parts
+from ..disk.named_files import NamedFile, named_files
 
 FOLDER: Final = "resets"
 NAME = re.compile(r"(\d{20})-([0-9a-f]{8})-([0-9a-f-]{36})\.json")
@@ -108,24 +109,21 @@ class ResetRecords:
         replace_file(self._disk, self._folder / name, "".join(json_parts(fields, ENCODER)).encode())
 
     def _delete_oldest(self) -> None:
-        names = self._names()
-        sizes = {name: file_size(self._disk, self._folder / name) for name in names}
-        size = sum(sizes.values())
+        sizes = {each.match[0]: each.size for each in self._newest_first()}
+        names, size = list(sizes), sum(sizes.values())
         while names and (len(names) >= RECORDS_MAX or size > BYTES_MAX):
             oldest = names.pop()
             self._disk.remove(self._folder / oldest)
             size -= sizes[oldest]
 
-    def _names(self) -> list[str]:
-        """The newest first."""
-        return sorted(filter(NAME.fullmatch, self._disk.names(self._folder)), reverse=True)
+    def _newest_first(self) -> list[NamedFile]:
+        return list(named_files(self._disk, self._folder, NAME))[::-1]
 
     def _read_files(self, wanted: Any) -> Iterator[ResetRecord]:
         self._disk.make_folder(self._folder)
-        for name in self._names():
-            match = NAME.fullmatch(name)
-            if match is not None and wanted(match[2], match[3]):
-                record = parse_record(read_file(self._disk, self._folder / name))
+        for match, _size in self._newest_first():
+            if wanted(match[2], match[3]):
+                record = parse_record(read_file(self._disk, self._folder / match[0]))
                 if record is not None:
                     yield record
 

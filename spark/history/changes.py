@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from ...runtime.client.cluster import OffsetAndMetadata, TopicPartition
 from ...runtime.common.errors import StartError
-from ...runtime.disk.disk import read_file, write_all
+from ...runtime.disk.disk import Disk, read_file, write_all
 from ...runtime.disk.modes import disk_like
 from .files_table import FilesTable
 from .table import FOLDER, HistoryTable
@@ -124,7 +124,7 @@ def _read_lines(table: HistoryTable) -> list[tuple[str, bytes]]:
     if isinstance(table, FilesTable):
         return [(str(path), read_file(table.location.disk, path)) for path in _line_files(table)]
     path = changes_path(table)
-    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    lines = read_file(Disk(follows_links=True), path).split(b"\n")[:-1] if path.exists() else []
     return [(f"{path}: line {number}", line) for number, line in enumerate(lines, start=1)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,14 @@ def test_group_without_records_says_what_is_needed(data: Path, run: Command) -> 
     code, _, error = run("explain", "absent", "--data", data)
     assert code == 2
     assert f"no rebalance of group 'absent' is recorded in '{data}/events'" in error
+
+
+def test_fifo_among_the_files_is_left_out(data: Path, run: Command) -> None:
+    fifo = data / "events" / f"{2000:020}.jsonl"
+    os.mkfifo(fifo)
+    code, output, error = run("explain", "orders", "--data", data)
+    assert (code, output.startswith("Rebalanced at 12:00:06 UTC")) == (0, True)
+    assert error == f"warning: '{fifo}' is left out: found a FIFO, expected a file\n"
 
 
 def test_asks_a_server_for_what_happens_now(run: Command) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from callboard import Coordinator
 from callboard.runtime.cli.log.repair import find_repairs, repair_file
 from callboard.runtime.cli.log.scan import find_partitions
 from callboard.runtime.common.errors import StartError
-from callboard.runtime.disk.disk import Disk, folder_mode, open_new_file, replace_file
+from callboard.runtime.disk.disk import Disk, NotAFile, folder_mode, open_new_file, replace_file
 from callboard.runtime.disk.modes import copy_owner_and_mode, disk_like, file_mode_of
 from callboard.runtime.engine.clock import wall_clock_ms
 from callboard.runtime.log.compaction.history import HistoryMark, write_history_mark
@@ -174,6 +175,34 @@ def test_open_symlink_is_refused_with_its_name(tmp_path: Path, flags: int) -> No
     with pytest.raises(OSError, match=rf"link: {LINK_FOUND}"):
         Disk().open(link, flags)
     assert victim.read_bytes() == VICTIM
+
+
+@pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_RDWR, os.O_RDWR | os.O_CREAT, os.O_WRONLY | os.O_CREAT])
+@pytest.mark.parametrize("kind", ["a FIFO", "a socket"])
+def test_what_is_no_file_is_refused_at_once(tmp_path: Path, flags: int, kind: str) -> None:
+    """To open a FIFO waits for somebody who opens its other end."""
+    path = tmp_path / "x"
+    if kind == "a FIFO":
+        os.mkfifo(path)
+    else:
+        with socket.socket(socket.AF_UNIX) as unix:
+            unix.bind(os.path.relpath(path))  # the path of a socket has at most 107 bytes
+    with pytest.raises(NotAFile, match=rf"x: found {kind}, expected a file; remove it, then try again"):
+        Disk().open(path, flags)
+
+
+def test_device_is_refused() -> None:
+    """It has no end."""
+    with pytest.raises(NotAFile, match=r"/dev/zero: found a device, expected a file"):
+        Disk().open(Path("/dev/zero"), os.O_RDONLY)
+
+
+def test_start_with_a_fifo_in_the_journal_names_it(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    asyncio.run(serve(data, LazyDisk()))
+    os.mkfifo(data / "journal" / f"{9:020}.journal")
+    with pytest.raises(StartError, match=r"^[^:]*\.journal: found a FIFO, expected a file; remove it, then try again$"):
+        asyncio.run(serve(data, LazyDisk()))
 
 
 def test_data_folder_may_be_a_symlink(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,9 +32,13 @@ class Limits(NamedTuple):
     events_retention_ms: int = 7 * DAY_MS
 
 
+def skipped_nothing(path: Path, found: str) -> None:
+    raise AssertionError(f"{path}: {found}")
+
+
 def numbers(folder: Path, group: str = "orders") -> list[int]:
     """The records in the files, oldest first."""
-    return [each.generation for each in read_records(folder, group)][::-1]
+    return [each.generation for each in read_records(folder, group, skipped_nothing)][::-1]
 
 
 def test_records_are_appended_to_segments_and_read_back(tmp_path: Path) -> None:
@@ -43,7 +49,7 @@ def test_records_are_appended_to_segments_and_read_back(tmp_path: Path) -> None:
     files.append([record()._replace(group_id="other", generation=99)], 1001)
     names = sorted(path.name for path in (tmp_path / "events").iterdir())
     assert names == [f"{number:020}.jsonl" for number in (1000, 1001, 1002)]  # three lines each
-    assert list(read_records(tmp_path, "orders")) == records[::-1]
+    assert list(read_records(tmp_path, "orders", skipped_nothing)) == records[::-1]
     assert numbers(tmp_path, "other") == [99]
     assert numbers(tmp_path, "absent") == []
     assert (tmp_path / "events" / names[0]).stat().st_mode & 0o777 == 0o600
@@ -101,6 +107,30 @@ def writer(disk: Disk, folder: Path, timers: Timers, **given: Any) -> RecordWrit
     limits = given.pop("limits", Limits())
     sink, may_write = EventFiles(disk, folder, limits), given.pop("may_write", lambda: True)
     return RecordWriter(sink, InlineFileWork(), SystemClock(), timers.later, limits, may_write)
+
+
+@pytest.mark.parametrize("kind", ["FIFO", "socket", "folder"])
+def test_what_is_no_file_is_left_out(tmp_path: Path, kind: str) -> None:
+    """To open a FIFO, or to read it, would take for ever."""
+    folder = tmp_path / "events"
+    files = EventFiles(Disk(), tmp_path, Limits())
+    files.append([record()._replace(generation=1)], 5)
+    intruder = folder / f"{7:020}.jsonl"
+    make_no_file(intruder, kind)
+    files.append([record()._replace(generation=2)], 6)
+    found: list[tuple[Path, str]] = []
+    read = list(read_records(tmp_path, "orders", lambda *skipped: found.append(skipped)))
+    assert ([each.generation for each in read], found) == ([2, 1], [(intruder, f"a {kind}")])
+
+
+def make_no_file(path: Path, kind: str) -> None:
+    if kind == "FIFO":
+        os.mkfifo(path)
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as unix:
+            unix.bind(os.path.relpath(path))  # the path of a socket has at most 107 bytes
+    else:
+        path.mkdir()
 
 
 def test_full_disk_loses_records_and_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

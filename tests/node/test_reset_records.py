@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
-from callboard.runtime.disk.disk import replace_file
+from callboard.runtime.disk.disk import Disk, replace_file
 from callboard.runtime.disk.file_work import InlineFileWork
 from callboard.runtime.disk.memory import MemoryDisk
 from callboard.runtime.node import reset_records
@@ -63,6 +65,15 @@ def test_records_of_a_group_are_listed_newest_first(records: ResetRecords, disk:
         assert await records.find("0" * 36) is None
 
     asyncio.run(check())
+
+
+def test_what_is_no_file_is_left_out(tmp_path: Path) -> None:
+    """A FIFO with the name of a record, which nobody writes to."""
+    records = ResetRecords(Disk(), tmp_path, InlineFileWork())
+    (tmp_path / FOLDER).mkdir()
+    os.mkfifo(tmp_path / FOLDER / f"{5:020}-{crc32(b'g'):08x}-{'0' * 36}.json")
+    asyncio.run(records.keep(record(1)))
+    assert asyncio.run(records.of_group("g")) == [record(1)]
 
 
 def test_oldest_records_are_deleted(records: ResetRecords, disk: MemoryDisk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from ...client.cluster import Cluster
 from ...client.errors import ClientError
 from ...client.explaining import read_recorded
 from ...common.errors import StartError
-from ...common.printing import print_json, print_line
+from ...common.printing import print_error, print_json, print_line
 from ...node.event_files import FOLDER, read_records
 from ..log.dump import format_time
 from ..tables import Column, Table, print_facts, print_table
@@ -57,7 +57,7 @@ def ask_for_explanation(cluster: Cluster, group: str, limit: int) -> Explanation
 def read_explanation(group: str, data: Path, limit: int) -> Explanation:
     """Raises StartError if the files cannot be read, or have nothing about the group."""
     try:
-        records = list(islice(read_records(data, group), RECORDS_KEPT))
+        records = list(islice(read_records(data, group, _warn_of_skipped), RECORDS_KEPT))
     except OSError as error:
         raise StartError(f"cannot read the records of rebalances in '{data / FOLDER}': {error.strerror}") from error
     if not records:
@@ -66,6 +66,10 @@ def read_explanation(group: str, data: Path, limit: int) -> Explanation:
             "that coordinates the group (serve --data), which writes a record about a second after each rebalance"
         )
     return explain(records, GroupNow(time.time_ns() // 1_000_000, "", 0), limit)
+
+
+def _warn_of_skipped(path: Path, found: str) -> None:
+    print_error(f"warning: '{path}' is left out: found {found}, expected a file")
 
 
 def _row(record: RebalanceRecord) -> Sequence[str | int | None]:
