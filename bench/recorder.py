@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from callboard.actors.group.events import GroupEvent, Kind, Reason
 from callboard.actors.group.rebalance_notes import AllSynced, Assigned, LeaderSynced, Note, Rejoined
+from callboard.actors.recorder.clients import MemberClients
 from callboard.actors.recorder.flight_recorder import complete
 from callboard.actors.recorder.tracker import Draft, RebalanceTracker
 from callboard.actors.records import MemberValue
@@ -60,7 +61,7 @@ def measure(members: int, rounds: int) -> Row:
         draft = _rebalance(tracker, joining, notes)
         turns_us.append((time.perf_counter() - start_s) * 1e6)
         start_s = time.perf_counter()
-        record = complete(draft)
+        record = complete(draft, MemberClients())
         thread_us.append((time.perf_counter() - start_s) * 1e6)
         if record.moves is None or record.moves.total != members:
             raise BenchError(f"the record of {members} members has {record.moves}, expected a partition for each")

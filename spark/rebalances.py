@@ -11,11 +11,13 @@ log = logging.getLogger("callboard.spark")
 
 FOLDER = "events"
 
-MEMBER = "struct<member_id:string,instance_id:string,client_id:string,client_host:string>"
+MEMBER = (
+    "struct<member_id:string,instance_id:string,client_id:string,client_host:string,principal:string,software:string>"
+)
 COUNT = f"struct<members:int,names:array<{MEMBER}>>"
 MOVES = (
     "struct<assigned:map<string,int>,total:int,moved:int,added:int,moved_partitions:array<array<string>>,"
-    "stopped_ms:bigint>"
+    "stopped_ms:bigint,idle:int>"
 )
 
 COLUMNS = {

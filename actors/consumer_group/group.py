@@ -261,6 +261,10 @@ class ConsumerGroup:
     def waiting(self) -> Waiting:
         return waiting(self.durable or self.soft, self.timers)
 
+    def votes(self) -> Steps[None]:
+        """The server assigns."""
+        yield
+
     # The end ---------------------------------------------------------------------------------------------------------
 
     def close(self, error: ErrorCode, reason: Reason, effects: Effects) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from ..engine_ports import NOT_HANDLED
 from ..errors import ErrorCode
 from ..messages import Heartbeat, JoinGroup
-from ..recorder.now import Waiting
+from ..recorder.now import Votes, Waiting
 from ..records import CLASSIC, GroupRecord, GroupType, GroupValue
 from ..steps import Steps
 from .contexts import APPEND_ERRORS, StaticRejoinContext
@@ -32,6 +32,7 @@ from .states import Event
 from .static_members import complete_replacement, revert_replacement
 from .subscription import CONSUMER_PROTOCOL_TYPE, EveryTopic
 from .syncing import complete_assignment, revert_assignment
+from .votes import votes
 from .waiting import waiting
 
 
@@ -118,6 +119,9 @@ class ClassicGroup(GroupCore):
 
     def waiting(self) -> Waiting:
         return waiting(self)
+
+    def votes(self) -> Steps[Votes | None]:
+        return votes(self)
 
     def check(self) -> None:
         """Raise AssertionError if an invariant is broken. For tests."""

@@ -10,12 +10,13 @@ from ..base import DEFERRED, requeue_first
 from ..engine_ports import ReplyTo
 from ..errors import NO_ERROR, ErrorCode
 from ..messages import DeleteGroup, DeleteTopicOffsets, ExpireOffsets, GroupDeleted, GroupRequest
+from ..recorder.expiries import ExpiredOffsets
 from ..records import OffsetRecord
 from ..steps import Steps
 from .active_group import ActiveGroup
 from .contexts import DeleteContext
 from .events import Reason
-from .expiry import MINUTE_MS, TombstoneBatch, find_expired, next_expired
+from .expiry import BATCH, MINUTE_MS, TombstoneBatch, find_expired, next_expired
 from .in_flight import Deletion
 
 
@@ -109,7 +110,7 @@ def handle_tombstones_written(active: ActiveGroup, context: DeleteContext, error
         append_tombstones_when_idle(active, deletion)
         return
     if error is ErrorCode.NONE and isinstance(deletion.cause, ExpireOffsets) and context.record_count:
-        _count_expired(active, context)
+        _count_expired(active, deletion, context)
     if error is ErrorCode.NONE and isinstance(deletion.cause, ExpireOffsets) and not context.is_last:
         remaining = (deletion.cause.candidates or ())[context.record_count :]
         active.actor.post(ExpireOffsets(remaining), context.reply)
@@ -122,9 +123,19 @@ def handle_tombstones_written(active: ActiveGroup, context: DeleteContext, error
         requeue_first(active.actor.actor_inbox, deletion.waiting)
 
 
-def _count_expired(active: ActiveGroup, context: DeleteContext) -> None:
-    counters, offsets = active.environment.counters, context.record_count - context.ends_group
+def _count_expired(active: ActiveGroup, deletion: Deletion, context: DeleteContext) -> None:
+    environment, offsets = active.environment, context.record_count - context.ends_group
+    counters = environment.counters
     counters.expired = counters.expired.with_batch(offsets, is_last=context.is_last, ends_group=context.ends_group)
+    expired = ExpiredOffsets(
+        environment.clock.wall_ms(), offsets, _topics_of(deletion), not active.group.is_empty, context.ends_group
+    )
+    environment.event_log.recorder.expiries.note(active.group_id, expired, is_last=context.is_last)
+
+
+def _topics_of(deletion: Deletion) -> tuple[str, ...]:
+    candidates = deletion.cause.candidates if isinstance(deletion.cause, ExpireOffsets) else None
+    return tuple(dict.fromkeys(record.topic for record in (candidates or ())[:BATCH]))
 
 
 def _end_group(active: ActiveGroup, deletion: Deletion) -> None:

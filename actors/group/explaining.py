@@ -13,7 +13,7 @@ from ..recorder.causes import cause_of
 from ..recorder.now import GroupNow, OffsetsNow, OpenNow, Refused, RefusedJoin, TopicsNow, Waiting
 from ..recorder.record import NAME_CHARACTERS_MAX, name_of
 from ..recorder.tracker import RebalanceTracker
-from ..steps import SHORT_WORK_ITEMS, Steps, run_steps
+from ..steps import Steps
 from .active_group import ActiveGroup
 from .expiry import MINUTE_MS, first_expiry_ms
 from .offset_requests import complete_guard
@@ -23,18 +23,20 @@ REFUSALS_WINDOW_MS = 600_000
 TOPICS_SHOWN = 100
 
 
-def explain(active: ActiveGroup, _request: ExplainGroup, _reply: ReplyTo | None) -> object:
-    """The explanation, or the work that makes it."""
+def explain(active: ActiveGroup, _request: ExplainGroup, _reply: ReplyTo | None) -> Steps[Explained]:
+    """The work that makes the explanation."""
     active.apply_effects()  # those of heartbeats that were answered at once
-    steps = _explain_in_steps(active)
-    return steps if len(active.data.offsets) > SHORT_WORK_ITEMS else run_steps(steps)
+    return _explain_in_steps(active)
 
 
 def _explain_in_steps(active: ActiveGroup) -> Steps[Explained]:
     yield from complete_guard(active)
     offsets = yield from _offsets(active)
     topics = yield from _topics(active)
-    return Explained(ErrorCode.NONE, _group_now(active)._replace(offsets=offsets, topics=topics))
+    votes = yield from active.group.votes()
+    recorder, now = active.environment.event_log.recorder, _group_now(active)
+    now = now._replace(offsets=offsets, topics=topics, votes=votes, expired=recorder.expiries.find(active.group_id))
+    return Explained(ErrorCode.NONE, recorder.clients.complete(active.group_id, now))
 
 
 def _group_now(active: ActiveGroup) -> GroupNow:

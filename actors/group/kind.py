@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ..engine_ports import ReplyTo
 from ..errors import ErrorCode
-from ..recorder.now import Waiting
+from ..recorder.now import Votes, Waiting
 from ..records import GroupStateRecord, GroupType, Record
 from ..steps import Steps
 from .effects import Effects
@@ -111,6 +111,9 @@ class Group(Protocol):
 
     def waiting(self) -> Waiting:
         """What the group waits for now, and its members."""
+
+    def votes(self) -> Steps[Votes | None]:
+        """How its members vote for an assignor; None if they do not vote."""
 
     def close(self, error: ErrorCode, reason: Reason, effects: Effects) -> None:
         """Reply to all parked requests with ``error``, cancel all deadlines, and enter Dead."""

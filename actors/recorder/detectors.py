@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from .expiries import ExpiredOffsets
 from .now import GroupNow
 from .record import MemberName, RebalanceRecord
 from .texts import duration, short_host, shown_name, some, who
@@ -16,6 +17,7 @@ FLAPS = 3
 SLOW_OF_RECORDS, SLOW_TIMES, SLOW_MS = 5, 3, 1000
 FENCED_TIMES = 2
 EXPIRE_SOON_MS = 2 * 24 * 3_600_000
+EXPIRED_SHOWN_MS = 7 * 24 * 3_600_000
 
 JOINED = frozenset({"new_member"})
 LEFT = frozenset({"member_left", "poll_timeout", "session_expired", "join_timeout", "sync_timeout", "revoke_timeout"})
@@ -85,6 +87,43 @@ def _find_refused_commits(_recent: Records, now: GroupNow) -> Finding | None:
         text = f"{some(times, 'commit')} of {shown_name(member_id)} refused in 10 minutes: it had lost its partitions"
         return Finding("refused_commits", f"{text}, so another member does that work again")
     return None
+
+
+def _find_assignor_choice(_recent: Records, now: GroupNow) -> Finding | None:
+    """Another assignor is in use than the one that most members name first."""
+    votes = now.votes
+    if now.state != "Stable" or votes is None or votes.preferred in ("", votes.assignor):
+        return None
+    firsts, voted = dict(votes.first_choices), dict(votes.voted)
+    wanted, used = shown_name(votes.preferred), shown_name(votes.assignor)
+    count, members = firsts[votes.preferred], some(now.member_count, "member")
+    text = f"{used} is in use, though {count} of {members} prefer{'s' if count == 1 else ''} {wanted}"
+    if votes.lacking:
+        others = f" and {votes.lacking_count - 1} more" if votes.lacking_count > 1 else ""
+        return Finding("assignor_choice", f"{text}: not offered by {who(votes.lacking[0])}{others}")
+    if voted.get(votes.preferred) == voted.get(votes.assignor):
+        return Finding("assignor_choice", f"{text}: as many voted for {used}, so give all members the same order")
+    return Finding("assignor_choice", f"{text}: others voted for {used}, since not all offer what they prefer")
+
+
+def _find_expired_offsets(_recent: Records, now: GroupNow) -> Finding | None:
+    """Offsets of the group have expired in seven days."""
+    expired = now.expired
+    if expired is None or now.now_ms - expired.at_ms >= EXPIRED_SHOWN_MS:
+        return None
+    more = f" and {some(len(expired.topics) - 1, 'more topic')}" if len(expired.topics) > 1 else ""
+    topics = f" of {shown_name(expired.topics[0])}{more}" if expired.topics else ""
+    text = f"{some(expired.offset_count, 'offset')}{topics} expired {duration(now.now_ms - expired.at_ms)} ago"
+    return Finding("offsets_expired", f"{text}{_after_expiry(now, expired)}")
+
+
+def _after_expiry(now: GroupNow, expired: ExpiredOffsets) -> str:
+    if expired.with_members:
+        return ", as no member read them: whoever subscribes again begins at auto.offset.reset"
+    if now.member_count:
+        return ", before its members came: they began at auto.offset.reset, and skipped records or read some again"
+    ended = ", and the group with them" if expired.ended_group else ""
+    return f"{ended}: consumers that start begin at auto.offset.reset"
 
 
 def _find_lag_without_members(_recent: Records, now: GroupNow) -> Finding | None:
@@ -205,7 +244,9 @@ DETECTORS: Sequence[Detector] = (
     _find_zombie,
     _find_slow_member,
     _find_flapping,
+    _find_assignor_choice,
     _find_refused_commits,
+    _find_expired_offsets,
     _find_lag_without_members,
     _find_offsets_that_expire,
     _find_idle_members,

@@ -7,9 +7,13 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from functools import partial
 
+from ..group.events import DEAD_NAME
 from ..ports import BackgroundWork, InlineWork
 from .assignments import is_cooperative, moves_between
 from .causes import COOPERATIVE_FOLLOWUP
+from .clients import MemberClients
+from .expiries import Expiries
+from .now import GroupNow
 from .record import RebalanceRecord, size_of
 from .tracker import Draft
 
@@ -26,7 +30,7 @@ class FlightRecorder:
     """``background``: where assignments are compared; its ``done`` must be called where the recorder is used.
 
     ``topic_name``: the name of a topic by its id in hexadecimal digits, or these. ``observers`` get each record.
-    ``bytes_used``: the memory of the records. They outlive the group in memory.
+    ``bytes_used``: the memory of the records. They outlive the group in memory, and so do ``expiries``.
     """
 
     def __init__(self, bytes_max: int = RECORDER_BYTES_MAX) -> None:
@@ -34,13 +38,15 @@ class FlightRecorder:
         self.topic_name: Callable[[str], str] = str
         self.observers: list[Observer] = []
         self.bytes_used = 0
+        self.clients = MemberClients()
+        self.expiries = Expiries()
         self._bytes_max = bytes_max
         self._rings: dict[str, deque[RebalanceRecord]] = {}
         self._ages: OrderedDict[int, RebalanceRecord] = OrderedDict()  # by id, oldest first
 
     def finish(self, draft: Draft) -> None:
         """Complete a record, and keep it."""
-        self.background.run(partial(complete, draft), self.keep)
+        self.background.run(partial(complete, draft, self.clients), self.keep)
 
     def keep(self, record: RebalanceRecord) -> None:
         if record.is_epoch and record.moves is not None:
@@ -62,6 +68,11 @@ class FlightRecorder:
         ring = self._rings.get(group_id, ())
         return tuple(reversed(ring))[:limit]
 
+    def absent(self, group_id: str, now_ms: int) -> GroupNow | None:
+        """What is known of a group that does not exist, at this wall-clock time."""
+        expired = self.expiries.find(group_id)
+        return None if expired is None else GroupNow(now_ms, DEAD_NAME, 0, expired=expired)
+
     def _drop(self, record: RebalanceRecord) -> None:
         """Drop a record, which is the oldest one of its group."""
         ring = self._rings[record.group_id]
@@ -72,10 +83,11 @@ class FlightRecorder:
         self.bytes_used -= size_of(record)
 
 
-def complete(draft: Draft) -> RebalanceRecord:
-    """The record with what its assignments say. It raises nothing: assignments come from clients."""
+def complete(draft: Draft, clients: MemberClients) -> RebalanceRecord:
+    """The record with what its assignments say, and its clients. It raises nothing: assignments come from clients."""
     try:
-        return _complete(draft)
+        record: RebalanceRecord = clients.complete(draft.record.group_id, _complete(draft))
+        return record
     except Exception:
         log.exception("the assignments of group %r could not be compared", draft.record.group_id)
         return draft.record

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..group.events import Identity
-from .record import MemberName
+from .expiries import ExpiredOffsets
+from .record import MemberName, Named
 
 
 class Waiting(NamedTuple):
@@ -65,6 +66,30 @@ class Refused(NamedTuple):
     assignors: tuple[str, ...] = ()
 
 
+class Offer(NamedTuple):
+    """The first 10 assignors that a member offers, in its order."""
+
+    member: MemberName
+    assignors: tuple[str, ...]
+
+
+class Votes(NamedTuple):
+    """How the members of a classic group vote for an assignor. A loaded member is only known to offer the one in use.
+
+    ``assignor``: the one in use, "" for none. ``preferred``: the one that most members name first: ``first_choices``
+    has how many. ``voted``: each member votes for the first of its assignors that all members offer. ``offers``: those
+    of the first 20 members. ``lacking``: the first 20, of ``lacking_count``, that do not offer the preferred one.
+    """
+
+    assignor: str
+    preferred: str = ""
+    first_choices: tuple[Named, ...] = ()
+    voted: tuple[Named, ...] = ()
+    offers: tuple[Offer, ...] = ()
+    lacking: tuple[MemberName, ...] = ()
+    lacking_count: int = 0
+
+
 class OpenNow(NamedTuple):
     """A rebalance that has not ended. ``began_ms``: since 1970. The others as in ``record.Why``."""
 
@@ -78,11 +103,11 @@ class OpenNow(NamedTuple):
 class GroupNow(NamedTuple):
     """A group at the time ``now_ms``; all times are in milliseconds since 1970. See ``Waiting``.
 
-    ``state``: "" if only the time is known.
+    ``state``: "" if only the time is known, "Dead" if the group does not exist.
 
     ``missing_since_ms``: when the group began to wait. ``guarded_until_ms``: until when commits without a
     generation to the partitions of the last reset are refused; None: they are not. ``topics``: None if it is not known
-    what members subscribe to.
+    what members subscribe to. ``expired``: the last offsets that have expired; None: none have, since the process began.
     """
 
     now_ms: int
@@ -100,3 +125,5 @@ class GroupNow(NamedTuple):
     refused: Refused = Refused()
     offsets: OffsetsNow | None = None
     topics: TopicsNow | None = None
+    votes: Votes | None = None
+    expired: ExpiredOffsets | None = None

@@ -18,20 +18,25 @@ NAME_CHARACTERS_MAX = 255
 RECORD_BYTES = 1600
 """The memory of a record without its lists."""
 
-ITEM_BYTES = 340
-"""The memory of an item of its lists, without its texts: at most a tuple, four texts, a time."""
+ITEM_BYTES = 460
+"""The memory of an item of its lists, without its texts: at most a tuple, six texts, a time."""
 
 Named = tuple[str, int]
 """A name and a number."""
 
 
 class MemberName(NamedTuple):
-    """The names of a member, each cut at 255 characters. ``client_host``: its address, as in "/10.0.0.7"."""
+    """The names of a member, each cut at 255 characters. ``client_host``: its address, as in "/10.0.0.7".
+
+    ``principal``, ``software``: see ``clients.MemberClient``; "" if they are not known.
+    """
 
     member_id: str
     instance_id: str | None
     client_id: str
     client_host: str
+    principal: str = ""
+    software: str = ""
 
     @property
     def lasting(self) -> tuple[str, str]:
@@ -170,7 +175,7 @@ def size_of(record: RebalanceRecord) -> int:
 
 # JSON ----------------------------------------------------------------------------------------------------------------
 
-BY_NAME = ("phases_ms", "assigned")
+BY_NAME = ("phases_ms", "assigned", "first_choices", "voted")
 """Pairs that become an object."""
 
 FLAT = ("why", "members")

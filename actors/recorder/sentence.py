@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ..group.events import DEAD_NAME
 from .causes import OTHER, TEXTS
 from .now import GroupNow
 from .record import MemberName, RebalanceRecord
@@ -26,7 +27,11 @@ PHASE_TEXTS = {
     "reconcile": "its members took {} to hand over partitions",
 }
 
-STATE_TEXTS = {"Stable": "it is stable with {}", "Empty": "it has no members"}
+STATE_TEXTS = {
+    "Stable": "it is stable with {}",
+    "Empty": "it has no members",
+    DEAD_NAME: "the group does not exist any more",
+}
 
 
 def sentence(records: Sequence[RebalanceRecord], now: GroupNow | None) -> str:

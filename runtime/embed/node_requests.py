@@ -78,7 +78,9 @@ class NodeRequests:
         recorder = self._node.groups.event_log.recorder
         await finish_records(recorder)
         now = explained.now
-        if now is not None:
+        if now is None:
+            now = recorder.absent(group, self._node.environment.clock.wall_ms())
+        else:
             now = await self._with_lag(group, missing_topics(now, self._node.topics))
         return Recorded(recorder.records(group), now)
 

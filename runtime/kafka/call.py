@@ -60,6 +60,9 @@ class ResponseChannel(Protocol):
     client_host: str
     """The address in Kafka's notation, "/127.0.0.1"."""
 
+    software: str
+    """Name and version of the client's library, as ApiVersions says; "" if it does not."""
+
     principal: Principal
     grants: Grants | None
     """What the client was allowed; None before it was asked."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer
 
 from callboard import Coordinator, CoordinatorError, ErrorCode, GroupExplanation
 
@@ -40,6 +42,27 @@ async def explain_the_last_rebalance() -> None:
         assert [each.outcome for each in empty.rebalances] == ["empty"]
         with pytest.raises(ValueError, match="limit=0: expected a whole number >= 1"):
             await coordinator.explain("jobs", limit=0)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_members_have_their_principal_and_software(protocol: str) -> None:
+    """As their connections say it, also in the records of rebalances."""
+    with Coordinator.in_thread(None, "127.0.0.1:0", topics={"orders": 1}, **SETTINGS) as coordinator:
+        consumer = Consumer(
+            {"bootstrap.servers": coordinator.bootstrap, "group.id": "jobs", "group.protocol": protocol}
+        )
+        consumer.subscribe(["orders"])
+        try:
+            while not consumer.assignment():
+                consumer.poll(0.1)
+            explained = coordinator.explain("jobs")
+        finally:
+            consumer.close()
+        assert explained.now is not None
+        joined = [name for record in explained.rebalances for name in record.members.joined.names]
+        for name in (*explained.now.members, *joined[:1]):
+            assert name.principal == "User:ANONYMOUS"
+            assert re.search(r"rdkafka.* ?[0-9.]+", name.software), name.software
 
 
 def test_blocking_form() -> None:

@@ -17,7 +17,9 @@ from callboard.actors.coordinator import retention
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group import expiry
 from callboard.actors.group.offsets import GroupData, packed_may_have_expired
-from callboard.actors.messages import DescribeGroup, Protocol
+from callboard.actors.messages import DescribeGroup, ExplainGroup, Protocol
+from callboard.actors.recorder import expiries
+from callboard.actors.recorder.expiries import ExpiredOffsets
 from callboard.actors.records import (
     GroupRecord,
     GroupValue,
@@ -333,6 +335,52 @@ def test_expired_offsets_are_deleted_in_batches() -> None:
     sizes = [len(entry.records) for entries in simulation.log.rounds for entry in entries]
     assert sizes == [expiry.BATCH, expiry.BATCH, 2]
     assert not is_listed(simulation)
+
+
+# What is remembered of it --------------------------------------------------------------------------------------------
+
+
+def expired(simulation: CoordinatorSimulation) -> ExpiredOffsets | None:
+    return simulation.directory.event_log.recorder.expiries.find(GROUP)
+
+
+def test_expiry_is_remembered_also_when_it_has_ended_the_group() -> None:
+    simulation = CoordinatorSimulation()
+    simulation.post(commit(1, topic="early"))
+    early_ms = simulation.clock.wall_ms()
+    simulation.advance(1000)
+    simulation.post(commit(1, topic="late"))
+    assert expired(simulation) is None
+    scan_at(simulation, early_ms + RETENTION_MS)
+    assert expired(simulation) == ExpiredOffsets(early_ms + RETENTION_MS, 1, ("early",), False, False)
+    assert simulation.post(ExplainGroup(GROUP)).value.now.expired == expired(simulation)
+    late_ms = early_ms + RETENTION_MS + 1000
+    scan_at(simulation, late_ms)
+    assert expired(simulation) == ExpiredOffsets(late_ms, 1, ("late",), False, True)
+    absent = simulation.directory.event_log.recorder.absent(GROUP, late_ms + 5)
+    assert absent is not None
+    assert (absent.state, absent.now_ms, absent.expired) == ("Dead", late_ms + 5, expired(simulation))
+    assert simulation.directory.event_log.recorder.absent("another", 0) is None
+
+
+def test_expiry_in_several_batches_is_one(simulation: CoordinatorSimulation) -> None:
+    member = stable(simulation, "t")
+    count = 2 * expiry.BATCH + 1
+    for partition in range(count):
+        simulation.post(commit(1, topic="u", partition=partition, member_id=member, generation_id=1))
+    scan_at(simulation, simulation.clock.wall_ms() + RETENTION_MS)
+    found = expired(simulation)
+    assert found is not None
+    assert (found.offset_count, found.topics, found.with_members, found.ended_group) == (count, ("u",), True, False)
+
+
+def test_expiries_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expiries, "GROUPS_MAX", 2)
+    remembered, some = expiries.Expiries(), ExpiredOffsets(0, 1, tuple("abcdef"), False, False)
+    for name in ("a", "b", "a", "c"):
+        remembered.note(name, some, is_last=True)
+    assert [remembered.find(name) is not None for name in "abc"] == [True, False, True]
+    assert remembered.find("a") == some._replace(topics=tuple("abcde"))
 
 
 # Many groups ---------------------------------------------------------------------------------------------------------

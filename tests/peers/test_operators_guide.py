@@ -253,6 +253,32 @@ def test_10_topic_does_not_exist(coordinator: ThreadCoordinator, kafka_bootstrap
         consumer.close()
 
 
+def said_soon(coordinator: ThreadCoordinator, text: str) -> None:
+    wait_until(lambda: explained(coordinator), lambda said: text in said, text)
+
+
+def test_offsets_have_expired(coordinator: ThreadCoordinator, clock: BlockingTime, start: START) -> None:
+    consumer = start("billing-1")
+    until(assigned(consumer))
+    consumer.commit(offsets=[Place("orders", 0, 0)], asynchronous=False)
+    consumer.close()
+    clock.advance(8 * DAY_S)
+    expired = "offsets_expired: 1 offset of orders expired DURATION ago"
+    said_soon(coordinator, f"{expired}, and the group with them: consumers that start begin at auto.offset.reset")
+    again = start("billing-1")
+    until(assigned(again))
+    began = "they began at auto.offset.reset, and skipped records or read some again"
+    said_soon(coordinator, f"{expired}, before its members came: {began}")
+
+
+def test_assignor_that_not_all_members_offer(coordinator: ThreadCoordinator, start: START) -> None:
+    both = start("billing-1", partition_assignment_strategy="roundrobin,range")
+    one = start("billing-2", partition_assignment_strategy="range")
+    until(assigned(both, one))
+    choice = "assignor_choice: range is in use, though 1 of 2 members prefers roundrobin"
+    said_soon(coordinator, f"{choice}: not offered by billing-2 (HOST)")
+
+
 def test_each_problem_of_the_page_has_a_test() -> None:
     headings = re.findall(r"^### (\d+)\. ", PAGE.read_text(), re.MULTILINE)
     tests = re.findall(r"^def test_(\d+)_", Path(__file__).read_text(), re.MULTILINE)

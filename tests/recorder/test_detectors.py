@@ -5,7 +5,8 @@ from __future__ import annotations
 from recorder.samples import BILLING, NOON_MS, PAYMENTS, now, record
 
 from callboard.actors.recorder.detectors import find
-from callboard.actors.recorder.now import GroupNow, OffsetsNow, Refused, RefusedJoin, TopicsNow
+from callboard.actors.recorder.expiries import ExpiredOffsets
+from callboard.actors.recorder.now import GroupNow, OffsetsNow, Refused, RefusedJoin, TopicsNow, Votes
 from callboard.actors.recorder.record import (
     FurtherCause,
     LateMember,
@@ -166,3 +167,68 @@ def test_members_without_partitions() -> None:
         "idle_members": "2 of 5 members without a partition: the topics have 3 partitions, so more members do not help"
     }
     assert found([idle], now(state="PreparingRebalance")) == found([record(moves=Moves((), 3, 0, 3, ()))]) == {}
+
+
+def test_assignor_that_most_members_do_not_name_first() -> None:
+    votes = Votes("range", "sticky", (("sticky", 2), ("range", 1)), (("range", 3),), (), (BILLING,), 1)
+    text = "range is in use, though 2 of 3 members prefer sticky: not offered by billing-1 (10.0.0.7)"
+    assert found([], now(votes=votes, member_count=3)) == {"assignor_choice": text}
+    several = votes._replace(lacking=(BILLING, PAYMENTS), lacking_count=2)
+    assert found([], now(votes=several, member_count=3)) == {"assignor_choice": f"{text} and 1 more"}
+    assert found([], now(state="PreparingRebalance", votes=votes, member_count=3)) == {}
+    assert found([], now(votes=votes._replace(preferred="range"))) == {}
+
+
+def test_assignor_that_has_as_many_votes_as_another() -> None:
+    votes = Votes("range", "sticky", (("sticky", 1), ("range", 1)), (("sticky", 1), ("range", 1)))
+    assert found([], now(votes=votes)) == {
+        "assignor_choice": "range is in use, though 1 of 2 members prefers sticky: as many voted for range, so give "
+        "all members the same order"
+    }
+
+
+def test_assignor_that_gets_votes_of_members_whose_first_choice_is_not_common() -> None:
+    firsts = (("sticky", 2), ("range", 1), ("a", 1), ("b", 1))
+    votes = Votes("range", "sticky", firsts, (("range", 3), ("sticky", 2)))
+    assert found([], now(votes=votes, member_count=5)) == {
+        "assignor_choice": "range is in use, though 2 of 5 members prefer sticky: others voted for range, since not "
+        "all offer what they prefer"
+    }
+
+
+EXPIRED = ExpiredOffsets(NOON_MS, 3, ("orders",), with_members=False, ended_group=False)
+DAY_S = 24 * 3600
+
+
+def expired(at_s: int = 2 * DAY_S, of: ExpiredOffsets = EXPIRED, **fields: object) -> dict[str, str]:
+    empty = {"state": "Empty", "members": (), "member_count": 0}
+    return found([], now(at_s, **{**empty, "expired": of, **fields}))
+
+
+def test_offsets_that_expired_with_their_group() -> None:
+    ended = EXPIRED._replace(ended_group=True)
+    text = "3 offsets of orders expired 2 days ago, and the group with them: consumers that start begin at"
+    assert expired(of=ended, state="Dead") == {"offsets_expired": f"{text} auto.offset.reset"}
+
+
+def test_offsets_that_expired_while_nobody_consumes() -> None:
+    text = "3 offsets of orders expired 2 days ago: consumers that start begin at auto.offset.reset"
+    assert expired() == {"offsets_expired": text}
+    one = EXPIRED._replace(offset_count=1, topics=("a", "b", "c"))
+    text = "1 offset of a and 2 more topics expired 300 ms ago: consumers that start begin at auto.offset.reset"
+    assert expired(0, one._replace(at_ms=NOON_MS - 300)) == {"offsets_expired": text}
+    assert set(expired(7 * DAY_S - 1)) == {"offsets_expired"}
+    assert expired(7 * DAY_S) == {}
+
+
+def test_offsets_that_expired_before_members_came() -> None:
+    text = (
+        "3 offsets of orders expired 2 days ago, before its members came: they began at auto.offset.reset, and skipped"
+    )
+    assert expired(state="Stable", member_count=2) == {"offsets_expired": f"{text} records or read some again"}
+
+
+def test_offsets_of_a_topic_that_no_member_read() -> None:
+    text = "3 offsets of orders expired 2 days ago, as no member read them: whoever subscribes again begins at"
+    unread = EXPIRED._replace(with_members=True)
+    assert expired(of=unread, state="Stable", member_count=2) == {"offsets_expired": f"{text} auto.offset.reset"}

@@ -7,8 +7,12 @@ from actor_system.simulation import CoordinatorSimulation
 from consumer_group.actor_world import ActorWorld, two_members
 
 from callboard.actors.errors import ErrorCode
+from callboard.actors.group.classic import ClassicGroup
+from callboard.actors.group.members import GroupMember
+from callboard.actors.group.votes import votes
 from callboard.actors.messages import Explained, ExplainGroup, Protocol
 from callboard.actors.recorder.now import GroupNow, OffsetsNow, Refused, TopicsNow
+from callboard.actors.steps import ITEMS_PER_STEP
 
 LONG_MS = 100_000
 WEEK_MS = 7 * 24 * 3_600_000
@@ -141,3 +145,35 @@ def test_refused_joins_and_commits_topics_and_offsets() -> None:
     assert now.offsets == OffsetsNow(1, now.now_ms + WEEK_MS)
     simulation.advance(600_000)
     assert asked(simulation).refused == Refused()
+
+
+def test_votes_of_members_and_what_they_offer() -> None:
+    simulation = CoordinatorSimulation()
+    both, own = offers("sticky", "range"), offers("range")
+    replies = [
+        simulation.post(join(client=name, protocols=each)) for name, each in (("a", both), ("b", both), ("c", own))
+    ]
+    simulation.advance(10_000)
+    leader = replies[0].value.member_id
+    simulation.post(sync(leader, 1, dict.fromkeys((reply.value.member_id for reply in replies), b"")))
+    found = asked(simulation).votes
+    assert found is not None
+    assert (found.assignor, found.preferred, found.first_choices) == ("range", "sticky", (("sticky", 2), ("range", 1)))
+    assert (found.voted, found.lacking_count) == ((("range", 3),), 1)
+    assert [member.client_id for member in found.lacking] == ["c"]
+    assert [offer.assignors for offer in found.offers] == [("sticky", "range"), ("sticky", "range"), ("range",)]
+
+
+def test_group_without_members_and_groups_of_the_consumer_protocol_do_not_vote() -> None:
+    simulation = CoordinatorSimulation()
+    simulation.post(commit())
+    assert (asked(simulation).votes, asked(two_members(), "g").votes) == (None, None)
+
+
+def test_votes_of_many_members_are_counted_in_steps() -> None:
+    simulation = CoordinatorSimulation()
+    group = ClassicGroup(GROUP, simulation.settings, simulation.clock, simulation.random)
+    for number in range(1000):
+        group.members.add(GroupMember.from_request(f"m{number}", join(protocols=offers("sticky", "range"))))
+    steps = votes(group)
+    assert sum(1 for _ in steps) >= 2 * (1000 // ITEMS_PER_STEP)

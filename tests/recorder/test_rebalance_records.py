@@ -42,7 +42,7 @@ def test_first_generation() -> None:
     [record] = group.records
     assert (record.group_id, record.generation, record.is_epoch) == ("company", 1, False)
     assert (record.why.cause, record.outcome, record.why.client_reason) == ("new_member", "stable", "started")
-    assert record.why.by is not None and record.why.by[2:] == ("m0", "/10.0.0.1")
+    assert record.why.by is not None and record.why.by[2:4] == ("m0", "/10.0.0.1")
     assert [(further.cause, further.member and further.member.client_id) for further in record.why.also] == [
         ("new_member", "m1")
     ]

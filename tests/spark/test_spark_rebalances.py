@@ -50,5 +50,6 @@ def test_records_are_a_data_frame(spark: SparkSession, tmp_path: Path) -> None:
         "added": 0,
         "moved_partitions": [["orders", "2"]],
         "stopped_ms": 36_000,
+        "idle": 0,
     }
     assert (second["outcome"], second["moves"], second["by"]["member_id"]) == ("empty", None, BILLING.member_id)

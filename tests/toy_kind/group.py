@@ -118,6 +118,9 @@ class QueueGroup:
     def waiting(self) -> Waiting:
         return Waiting(0, member_count=len(self._value.members))
 
+    def votes(self) -> Steps[None]:
+        yield
+
     def _renew(self, member_id: str, effects: Effects) -> None:
         timeout_ms = self._value.members[member_id].session_timeout_ms
         self._sessions[member_id].set(self._environment.clock.monotonic_ms() + timeout_ms, effects)

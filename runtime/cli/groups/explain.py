@@ -10,7 +10,7 @@ from pathlib import Path
 from ....actors.recorder.explanation import Explanation, explain, explanation_json
 from ....actors.recorder.flight_recorder import RECORDS_KEPT
 from ....actors.recorder.now import GroupNow
-from ....actors.recorder.record import RebalanceRecord
+from ....actors.recorder.record import MemberName, RebalanceRecord
 from ....actors.recorder.texts import duration, who
 from ...client.cluster import Cluster
 from ...client.errors import ClientError
@@ -34,6 +34,17 @@ COLUMNS = (
 )
 
 
+MEMBER_COLUMNS = (
+    Column("member", "member", may_shorten=True),
+    Column("instance", "instance"),
+    Column("client", "client", may_shorten=True),
+    Column("host", "host"),
+    Column("principal", "principal"),
+    Column("software", "software"),
+)
+"""Of the members that the group has now."""
+
+
 def print_explanation(group: str, explanation: Explanation, *, as_json: bool) -> None:
     if as_json:
         print_json({"group": group, **explanation_json(explanation)})
@@ -41,6 +52,9 @@ def print_explanation(group: str, explanation: Explanation, *, as_json: bool) ->
     print_line(explanation.sentence)
     print_line()
     print_table(Table(COLUMNS, list(map(_row, explanation.rebalances))))
+    if explanation.now is not None and explanation.now.members:
+        print_line()
+        print_table(Table(MEMBER_COLUMNS, list(map(_member_row, explanation.now.members))))
     if explanation.findings:
         print_line()
         print_facts([(finding.detector, finding.text) for finding in explanation.findings])
@@ -70,6 +84,11 @@ def read_explanation(group: str, data: Path, limit: int) -> Explanation:
 
 def _warn_of_skipped(path: Path, found: str) -> None:
     print_error(f"warning: '{path}' is left out: found {found}, expected a file")
+
+
+def _member_row(member: MemberName) -> Sequence[str | None]:
+    host, principal, software = member.client_host.removeprefix("/"), member.principal, member.software
+    return member.member_id, member.instance_id, member.client_id, host, principal or None, software or None
 
 
 def _row(record: RebalanceRecord) -> Sequence[str | int | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from sys import intern
 from typing import Any
 
 from ....actors.errors import ErrorCode
@@ -12,6 +13,10 @@ from ..codec.codes import NO_THROTTLE
 
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """Valid client software names and versions (KIP-511)."""
+
+SOFTWARE_FROM = 3
+SOFTWARE_CHARACTERS_MAX = 100
+"""Longer names are cut, since each connection keeps them."""
 
 OWN_PREFIX = "callboard"
 """How the client ids of Callboard's nodes and tools begin. Others need not read a key that Kafka does not have."""
@@ -29,6 +34,8 @@ def handle(call: Call) -> None:
     name = getattr(call.request, "client_software_name", "unknown")
     version = getattr(call.request, "client_software_version", "unknown")
     if SOFTWARE.fullmatch(name) and SOFTWARE.fullmatch(version):
+        if call.version >= SOFTWARE_FROM:
+            call.connection.software = intern(f"{name[:SOFTWARE_CHARACTERS_MAX]} {version[:SOFTWARE_CHARACTERS_MAX]}")
         node_apis = () if call.services.peer_gate is None else api.NODE_APIS
         own_apis = api.OWN_APIS if call.connection.client_id.startswith(OWN_PREFIX) else ()
         _answer(call, ErrorCode.NONE, (*api.APIS, *node_apis, *own_apis))

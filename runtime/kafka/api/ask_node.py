@@ -197,8 +197,12 @@ def _nothing() -> None:
 
 
 def _explained(call: Call, recorder: FlightRecorder, reply: Explained) -> Body:
-    records = () if reply.error else recorder.records(call.request.group_id)
-    return _encode(call, GroupRecorded(reply.error, reply.now, records))
+    group_id, now = call.request.group_id, reply.now
+    if reply.error:
+        return _encode(call, GroupRecorded(reply.error, now, ()))
+    if now is None:
+        now = recorder.absent(group_id, call.services.clock.wall_ms())
+    return _encode(call, GroupRecorded(reply.error, now, recorder.records(group_id)))
 
 
 def _encode(call: Call, reply: Any) -> Steps[bytes]:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
-from ....actors.consumer_group.messages import ConsumerHeartbeat, ConsumerHeartbeatReply, TopicFilter
+from ....actors.consumer_group.messages import JOIN_EPOCH, ConsumerHeartbeat, ConsumerHeartbeatReply, TopicFilter
 from ....actors.consumer_group.records import Partition
 from ....actors.consumer_group.unchanged import UNCHANGED
 from ....actors.engine_ports import NOT_HANDLED
@@ -19,6 +19,7 @@ from ....actors.steps import SHORT_WORK_ITEMS, Steps, pieces, run_steps
 from ..authorization.authorize import authorize, authorize_in_steps
 from ..authorization.checks import DESCRIBE_TOPIC, LISTED_TOPIC, READ_GROUP
 from ..call import Body, Call, ResponseChannel
+from ..client_notes import note_client
 from ..codec.codes import milliseconds
 from ..codec.rows import NO_TAGS, compact_count, compact_string
 from ..codec.schemas import Schema, shortened
@@ -112,7 +113,13 @@ def _ask(call: Call, owned: tuple[Partition, ...] | None, describable: TopicFilt
         version >= MEMBER_CHOOSES_ID_FROM,
         describable,
     )
-    call.ask_group(message, encode)
+    call.ask_group(message, _note_and_encode if request.member_epoch == JOIN_EPOCH else encode)
+
+
+def _note_and_encode(call: Call, reply: ConsumerHeartbeatReply) -> Body:
+    if not reply.error and reply.member_id is not None:
+        note_client(call, call.request.group_id, reply.member_id)
+    return encode(call, reply)
 
 
 def encode(call: Call, reply: ConsumerHeartbeatReply) -> Body:

@@ -13,6 +13,7 @@ from ....actors.strings import STRING_BYTES_MAX
 from ..authorization.authorize import authorize
 from ..authorization.checks import READ_GROUP
 from ..call import Body, Call, QueuedReplySlot
+from ..client_notes import note_client
 from ..codec.codes import NO_THROTTLE, milliseconds
 from ..codec.rows import Row, encode_rows, without_column
 from ..refusals import report_over_limit
@@ -30,6 +31,9 @@ TOO_LONG = (
 
 _REASONS = {ErrorCode.GROUP_MAX_SIZE_REACHED: TOO_LARGE, ErrorCode.INVALID_REQUEST: TOO_LONG}
 """Why a JoinGroup was refused that is above no limit of the settings."""
+
+HAS_MEMBER_ID = frozenset((ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED))
+"""A client that is refused with a member id joins again with it."""
 
 INSTANCE_ID = JoinedMember._fields.index("group_instance_id")
 
@@ -68,6 +72,8 @@ def handle(call: Call) -> None:
 def _note_and_encode(call: Call, answer: Joined) -> Body:
     if not answer.error:
         call.services.used_member_ids.note(call.connection, call.request.group_id, answer.member_id)
+    if answer.error in HAS_MEMBER_ID:
+        note_client(call, call.request.group_id, answer.member_id)
     return encode(call, answer)
 
 

@@ -46,6 +46,7 @@ class Connection(asyncio.Protocol):
         self.phase = Phase.HANDSHAKE
         self.client_id = ""
         self.client_host = ""
+        self.software = ""
         self.principal = ANONYMOUS
         self.grants: Grants | None = None
         self.authenticator: Authenticator | None = None
