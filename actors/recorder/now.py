@@ -40,10 +40,14 @@ class OffsetsNow(NamedTuple):
 
 
 class TopicsNow(NamedTuple):
-    """The first 100 topics that members subscribe to. ``missing``: those of them that do not exist."""
+    """The first 100 topics that members subscribe to. ``missing``: those of them that do not exist.
+
+    ``untold``: how many the asker may not describe, so that it is not told whether they exist.
+    """
 
     subscribed: tuple[str, ...]
     missing: tuple[str, ...] = ()
+    untold: int = 0
 
 
 class RefusedJoin(NamedTuple):
@@ -107,7 +111,7 @@ class GroupNow(NamedTuple):
 
     ``missing_since_ms``: when the group began to wait. ``guarded_until_ms``: until when commits without a
     generation to the partitions of the last reset are refused; None: they are not. ``topics``: None if it is not known
-    what members subscribe to. ``expired``: the last offsets that have expired; None: none have, since the process began.
+    what members subscribe to. ``expired``: the last offsets that have expired since the process began; None: none have.
     """
 
     now_ms: int

@@ -12,7 +12,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ...actors.errors import CoordinatorError, ErrorCode
-from ...actors.messages import ExplainGroup, GroupRequest
+from ...actors.messages import ExplainGroup, Fetched, GroupRequest, OffsetFetch
+from ...actors.recorder.now import GroupNow
 from ...actors.recorder.recorded import GroupRecorded
 from ..client.connection import ChannelLost, Connection, connect_to
 from ..client.errors import RETRIABLE_ERRORS
@@ -23,11 +24,13 @@ from ..kafka.node_subjects import SUBJECTS
 from ..member.messages import TRANSLATIONS, error_of
 from ..member.tcp import create_topics, delete_topic, grow_topics
 from ..settings.address import Address
+from ..topics.known import lag_in_steps, needs_lag, with_lag
 from .admin_requests import NamedTopics, Recorded, no_such_topic, uses_topic
 from .cluster_offsets import describe_topics, offsets_since
 from .consumer_groups import DESCRIBE, describe_values, read_response
 from .forwarded_requests import error_of_reply
 from .group_owners import GroupOwners
+from .in_pieces import run_in_pieces
 from .node_resets import NodeResets
 from .results import ListedGroup, TopicDescription
 
@@ -92,7 +95,20 @@ class ClusterRequests:
         recorded: GroupRecorded = await self._repeat(partial(self._ask_own, ExplainGroup(group), GroupRecorded))
         if recorded.error:
             raise _refused(recorded.error, f"group {group!r}")
-        return Recorded(recorded.records, recorded.now)
+        now = recorded.now
+        if now is not None and needs_lag(now) and now.offsets is not None and now.offsets.lag is None:
+            now = await self._with_lag(group, now)
+        return Recorded(recorded.records, now)
+
+    async def _with_lag(self, group: str, now: GroupNow) -> GroupNow:
+        """In topics that other nodes lead than the one that has the group. Not if one of them does not answer."""
+        try:
+            fetched: Fetched = await self.ask(OffsetFetch(group, None))
+            topics = await self._describe_topics([topic for topic, _ in fetched.topics])
+        except (ChannelLost, CoordinatorError):
+            return now
+        ends = {topic.name: [partition.end_offset for partition in topic.partitions] for topic in topics}
+        return with_lag(now, await run_in_pieces(lag_in_steps(fetched.topics, ends)))
 
     async def list_groups(
         self, states: frozenset[str] = frozenset(), types: frozenset[str] = frozenset()

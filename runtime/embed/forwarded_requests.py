@@ -60,9 +60,9 @@ class ForwardedRequests(NodeRequests):
         here = partial(super().ask, message)
         return await self._at_owner(message, here, partial(self._forward, message, subject.reply))
 
-    async def rebalances(self, group: str) -> Recorded:
+    async def _recorded(self, group: str) -> Recorded:
         there = partial(self._forward, ExplainGroup(group), GroupRecorded)
-        answer = await self._at_owner(ExplainGroup(group), partial(super().rebalances, group), there)
+        answer = await self._at_owner(ExplainGroup(group), partial(super()._recorded, group), there)
         if isinstance(answer, Recorded):
             return answer
         if answer.error:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from ...actors.steps import pieces
+from ...actors.steps import Steps, pieces
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -19,3 +19,14 @@ async def map_in_pieces(function: Callable[[T], R], items: Iterable[T]) -> list[
         results += map(function, piece)
         await asyncio.sleep(0)
     return results
+
+
+async def run_in_pieces(steps: Steps[T]) -> T:
+    """Do work in steps, with a pause after each."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        await asyncio.sleep(0)

@@ -18,16 +18,16 @@ from ..disk.group_commit import outcome_of
 from ..kafka.audit.audited_topics import Growth, creation, deletion
 from ..kafka.services import Origin
 from ..node.group_figures import TopicRanges
-from ..node.known_topics import lag_of, missing_topics
 from ..node.recording import finish_records
 from ..node.topic_ranges import read_ranges
 from ..security.audit import alteration
 from ..settings.dynamic import InvalidSetting
+from ..topics.known import lag_in_steps, needs_lag, with_lag, with_missing_topics
 from ..topics.store import NewTopic
 from .admin_requests import NamedTopics, Recorded, no_such_topic, uses_topic
 from .audited_requests import ask_recorded, check_audit, record_change
 from .consumer_groups import named
-from .in_pieces import map_in_pieces
+from .in_pieces import map_in_pieces, run_in_pieces
 from .node_resets import NodeResets
 from .results import ListedGroup, PartitionRange, TopicDescription
 
@@ -72,6 +72,12 @@ class NodeRequests:
         return named(await self.ask(DescribeConsumerGroup(group)), self._node.topics)
 
     async def rebalances(self, group: str) -> Recorded:
+        recorded = await self._recorded(group)
+        now = recorded.now
+        return recorded if now is None else recorded._replace(now=await self._with_topics(group, now))
+
+    async def _recorded(self, group: str) -> Recorded:
+        """Without what is known of the topics."""
         explained: Explained = await self.ask(ExplainGroup(group))
         if explained.error:
             raise CoordinatorError(explained.error, f"group {group!r}: {explained.error.name}")
@@ -80,17 +86,17 @@ class NodeRequests:
         now = explained.now
         if now is None:
             now = recorder.absent(group, self._node.environment.clock.wall_ms())
-        else:
-            now = await self._with_lag(group, missing_topics(now, self._node.topics))
         return Recorded(recorder.records(group), now)
 
-    async def _with_lag(self, group: str, now: GroupNow) -> GroupNow:
-        """Of a group without members, because with members the lag changes all the time."""
-        if now.member_count or now.offsets is None or not now.offsets.offset_count:
+    async def _with_topics(self, group: str, now: GroupNow) -> GroupNow:
+        """Which topics do not exist, and the lag, if it is wanted and known."""
+        now = with_missing_topics(now, lambda name: self._node.topics.get(name) is not None)
+        if not needs_lag(now):
             return now
         fetched: Fetched = await self.ask(OffsetFetch(group, None))
-        ranges = await read_ranges([self._node.topics.get(topic) for topic, _ in fetched.topics])
-        return now._replace(offsets=now.offsets._replace(lag=lag_of(fetched.topics, ranges)))
+        ranges = await self.ranges([topic for topic, _ in fetched.topics])
+        ends = {name: known.ends for name, known in ranges.items()}
+        return with_lag(now, await run_in_pieces(lag_in_steps(fetched.topics, ends)))
 
     async def ranges(self, names: Iterable[str]) -> TopicRanges:
         """The offsets of topics. Those that are not known are left out."""
@@ -141,7 +147,7 @@ class NodeRequests:
         topic = _require_topic((await self.loaded()).topics.get(name), name)
         offsets: dict[int, int] = {}
         for index in numbers:
-            found = await _run_on_loop(topic.partitions.peek(index).find_first_since(time_ms))
+            found = await run_in_pieces(topic.partitions.peek(index).find_first_since(time_ms))
             if found is not None:
                 offsets[index] = found.offset
         return offsets
@@ -192,17 +198,6 @@ class NodeRequests:
 def _packed_has_topic(packed: bytes, topic: str) -> bool:
     """Search the bytes first: to unpack a group takes a hundred times as long."""
     return topic.encode() in packed and bool(list(GroupData.unpack(packed).offsets.partitions(topic)))
-
-
-async def _run_on_loop(steps: Steps[T]) -> T:
-    """Do work in steps, with a pause after each."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        await asyncio.sleep(0)
 
 
 def _require_topic(topic: Topic | None, name: str) -> Topic:

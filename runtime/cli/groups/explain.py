@@ -19,7 +19,7 @@ from ...common.errors import StartError
 from ...common.printing import print_error, print_json, print_line
 from ...node.event_files import FOLDER, read_records
 from ..log.dump import format_time
-from ..tables import Column, Table, print_facts, print_table
+from ..tables import Column, Table, format_count, format_number, print_facts, print_table
 
 COLUMNS = (
     Column("ended", "ended"),
@@ -45,6 +45,13 @@ MEMBER_COLUMNS = (
 """Of the members that the group has now."""
 
 
+FAR_MS = 10 * 365 * 24 * 3_600_000
+"""A coordinator in memory keeps offsets for longer."""
+
+LAG_UNKNOWN = "not known: the server that has the group has not all of its topics, or you may not describe them"
+TOPICS_UNTOLD = "you may not describe some that members subscribe to, so it is not told whether these exist:"
+
+
 def print_explanation(group: str, explanation: Explanation, *, as_json: bool) -> None:
     if as_json:
         print_json({"group": group, **explanation_json(explanation)})
@@ -55,6 +62,9 @@ def print_explanation(group: str, explanation: Explanation, *, as_json: bool) ->
     if explanation.now is not None and explanation.now.members:
         print_line()
         print_table(Table(MEMBER_COLUMNS, list(map(_member_row, explanation.now.members))))
+    if facts := _facts(explanation.now):
+        print_line()
+        print_facts(facts)
     if explanation.findings:
         print_line()
         print_facts([(finding.detector, finding.text) for finding in explanation.findings])
@@ -89,6 +99,21 @@ def _warn_of_skipped(path: Path, found: str) -> None:
 def _member_row(member: MemberName) -> Sequence[str | None]:
     host, principal, software = member.client_host.removeprefix("/"), member.principal, member.software
     return member.member_id, member.instance_id, member.client_id, host, principal or None, software or None
+
+
+def _facts(now: GroupNow | None) -> list[tuple[str, str]]:
+    """What is known of the group's offsets and topics, and what is not."""
+    facts: list[tuple[str, str]] = []
+    if now is not None and now.offsets is not None and now.offsets.offset_count:
+        first_ms, lag = now.offsets.first_expires_ms, now.offsets.lag
+        has_end = first_ms is not None and first_ms - now.now_ms < FAR_MS
+        until = f"; the first expires in {duration(first_ms - now.now_ms)}" if has_end and first_ms is not None else ""
+        facts.append(("offsets", f"{format_number(now.offsets.offset_count)} committed{until}"))
+        if not now.member_count:
+            facts.append(("lag", LAG_UNKNOWN if lag is None else format_count(lag, "record")))
+    if now is not None and now.topics is not None and now.topics.untold:
+        facts.append(("topics", f"{TOPICS_UNTOLD} {format_count(now.topics.untold, 'topic')}"))
+    return facts
 
 
 def _row(record: RebalanceRecord) -> Sequence[str | int | None]:

@@ -11,12 +11,10 @@ from typing import Any, Final
 
 from ....actors.errors import ErrorCode
 from ....actors.group.reset_messages import ResetOffset, ResetOffsets
-from ....actors.messages import Explained, ExplainGroup
+from ....actors.messages import ExplainGroup
 from ....actors.recorder.flight_recorder import FlightRecorder
-from ....actors.recorder.recorded import GroupRecorded
 from ....actors.steps import Steps, pieces
 from ....actors.text import printable
-from ...engine.reply import Reply
 from ...security.audit import AskedBy
 from ..audit.audited import asked, who
 from ..audit.audited_groups import watch_change
@@ -24,9 +22,10 @@ from ..audit.group_changes import CHANGING
 from ..authentication.principal import ANONYMOUS
 from ..authorization.authorize import allows_everything, authorize, authorize_in_steps
 from ..authorization.checks import READ_TOPIC
-from ..call import Body, Call
+from ..call import Call
 from ..codec.codes import kafka_error
 from ..codec.message_json import BadMessage, read_in_steps, read_message, write_in_steps
+from ..explained import Explaining, ToExplain, recorded_in_steps
 from ..node_lists import find_offsets, read_groups, read_topics
 from ..node_subjects import SUBJECTS, FindOffsets, ReadGroups, ReadTopics, Subject
 from ..peer_gate import Purpose
@@ -82,7 +81,11 @@ def _handle(call: Call) -> Steps[None]:
         _watch(call, message, _asked_by(call) if is_node else AskedBy(who(call.connection), asked(call), ""))
     elif isinstance(message, ExplainGroup):
         recorder = call.services.groups.event_log.recorder
-        call.ask_group_through(message, lambda call, reply: _explained(call, recorder, reply), Recorded(call, recorder))
+
+        def encode(call: Call, answer: ToExplain) -> Steps[bytes]:
+            return _explained(call, recorder, answer, is_node)
+
+        call.ask_group_through(message, encode, Explaining(call, recorder))
     else:
         call.ask_group(message, _encode)
 
@@ -175,34 +178,8 @@ def _watch(call: Call, message: Any, caller: AskedBy) -> None:
 # Answers -------------------------------------------------------------------------------------------------------------
 
 
-class Recorded:
-    """Gets the reply to ExplainGroup, and passes it on when the rebalances so far have their records."""
-
-    def __init__(self, call: Call, recorder: FlightRecorder) -> None:
-        self._call = call
-        self._recorder = recorder
-
-    def set(self, value: Any = None) -> None:
-        self._recorder.background.run(_nothing, lambda _none: self._call.set(value))
-
-    def set_exception(self, exc_info: Any = None) -> None:
-        self._call.set_exception(exc_info)
-
-    def wait_for_room(self, room: Reply) -> None:
-        self._call.wait_for_room(room)
-
-
-def _nothing() -> None:
-    """It is done after all work before it."""
-
-
-def _explained(call: Call, recorder: FlightRecorder, reply: Explained) -> Body:
-    group_id, now = call.request.group_id, reply.now
-    if reply.error:
-        return _encode(call, GroupRecorded(reply.error, now, ()))
-    if now is None:
-        now = recorder.absent(group_id, call.services.clock.wall_ms())
-    return _encode(call, GroupRecorded(reply.error, now, recorder.records(group_id)))
+def _explained(call: Call, recorder: FlightRecorder, answer: ToExplain, is_node: bool) -> Steps[bytes]:
+    return (yield from _encode(call, (yield from recorded_in_steps(call, recorder, answer, is_node=is_node))))
 
 
 def _encode(call: Call, reply: Any) -> Steps[bytes]:
