@@ -14,6 +14,7 @@ from ..cluster.store import StoreRefused
 from ..common.errors import StartError
 from ..common.logs import get_logger
 from ..member.local import LocalConnector
+from .any_group import requests_of
 from .cluster_members import ClusterConnector
 from .cluster_requests import ClusterRequests
 from .group_owners import GroupOwners, RegisterSource
@@ -86,12 +87,12 @@ class ClusterPart:
         await NodeRequests(node).set(settings)
 
     async def _own_resets(self) -> NodeResets:
-        """Records of resets are kept in the data folder of the node that was asked."""
+        """New records are kept in the data folder of this process's node; those of all nodes are found."""
         if self._local is None:
             raise CoordinatorError(ErrorCode.UNSUPPORTED_VERSION, OBSERVES)
         node = self._local.node
         assert node is not None, "asked while the coordinator runs"
-        return await NodeRequests(node).resets()
+        return await requests_of(node).resets()
 
 
 class Observer:

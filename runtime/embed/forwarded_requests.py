@@ -19,7 +19,9 @@ from ..kafka.questions import NotReached, OtherNode, Questions
 from ..node.group_figures import TopicRange, TopicRanges
 from .admin_requests import Recorded
 from .audited_requests import METHODS, asked_by
+from .cluster_resets import ClusterResets
 from .node_requests import NodeRequests
+from .node_resets import NodeResets
 from .results import PartitionRange, TopicDescription
 
 log = get_logger("callboard.cluster")
@@ -68,6 +70,9 @@ class ForwardedRequests(NodeRequests):
         if answer.error:
             raise CoordinatorError(answer.error, f"group {group!r}: {answer.error.name}")
         return Recorded(answer.records, answer.now)
+
+    async def resets(self) -> NodeResets:
+        return ClusterResets(await self.loaded(), self._questions)
 
     # Topics ----------------------------------------------------------------------------------------------------------
 

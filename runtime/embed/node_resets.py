@@ -50,8 +50,11 @@ class NodeResets:
         except OSError as error:
             raise _unreadable(error) from error
 
-    async def of_group(self, group: str) -> list[ResetRecord]:
-        """The records of a group, the newest first. Raises CoordinatorError if the disk fails."""
+    async def of_group(self, group: str, *, needs_all: bool = False) -> list[ResetRecord]:
+        """The records of a group, the newest first. Raises CoordinatorError if the disk fails.
+
+        ``needs_all``: see ``ClusterResets``.
+        """
         try:
             return await self._records.of_group(group)
         except OSError as error:

@@ -59,7 +59,7 @@ class ResetAdmin:
         requests = self._requests()
         records = await requests.resets()
         record = await _known(requests, change_id)
-        later = later_resets(record, await records.of_group(record.group))
+        later = later_resets(record, await records.of_group(record.group, needs_all=True))
         topics = {name: await _topic(requests, name) for name in record.topic_ids}
         check_undo(record, Now(later, await fetch_offsets(requests, record.group), topics))
         chosen = {(each.topic, each.partition): Chosen(each.before) for each in record.partitions}

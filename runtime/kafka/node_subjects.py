@@ -1,6 +1,6 @@
 """What a node of a cluster can be asked: the subjects of AskNode, with the message and the reply of each. Pure.
 
-A message goes to its group, except those of topics and ReadGroups. Most of them have a request of Kafka's, too, which
+A message goes to its group, except those of topics, ReadGroups and ReadResets. Most of them have a request of Kafka's, too, which
 clients use.
 """
 
@@ -89,6 +89,26 @@ class GroupsRead(NamedTuple):
     unreadable: tuple[ListedState, ...]
 
 
+class ReadResets(NamedTuple):
+    """The records of resets that a node keeps: with a change id that of one change, else those of a group.
+
+    The reply is ``ResetsRead``.
+    """
+
+    group_id: str
+    change_id: str = ""
+
+
+class ResetsRead(NamedTuple):
+    """The contents of the records, the newest first, of at most ``RESETS_BYTES_MAX``."""
+
+    records: tuple[bytes, ...]
+
+
+RESETS_BYTES_MAX: Final = 8_000_000
+"""Of the largest resets, some hundred thousand partitions."""
+
+
 class Subject(NamedTuple):
     """``checks``: what a client must be allowed. Without any only nodes may ask: clients have a request of Kafka's."""
 
@@ -113,5 +133,6 @@ SUBJECTS: Final[Mapping[str, Subject]] = {
         Subject(ReadTopics, TopicsRead),
         Subject(FindOffsets, OffsetsFound),
         Subject(ReadGroups, GroupsRead),
+        Subject(ReadResets, ResetsRead),
     )
 }

@@ -32,6 +32,7 @@ from .cluster_view import ClusterView
 from .connections.client_buffers import ClientBuffers
 from .connections.over_limit import OverLimitReports
 from .connections.used_member_ids import UsedMemberIds
+from .node_subjects import ReadResets, ResetsRead
 from .peer_gate import PeerGate
 from .quotas.client_quotas import ClientQuotas
 from .response_queue import ResponseQueue
@@ -127,6 +128,13 @@ class SettingsReader(Protocol):
         """Return all values of a setting, the one in effect first."""
 
 
+class ResetReader(Protocol):
+    """The records of resets in the data folder."""
+
+    def read(self, message: ReadResets, done: Callable[[ResetsRead | OSError], None]) -> None:
+        """Read them in another thread, and call back on the event loop."""
+
+
 class Services(Protocol):
     """The services of one broker for its API handlers."""
 
@@ -198,6 +206,9 @@ class Services(Protocol):
 
     @property
     def quotas(self) -> ClientQuotas: ...
+
+    @property
+    def reset_records(self) -> Callable[[], ResetReader]: ...
 
     @property
     def is_loading(self) -> bool:

@@ -54,6 +54,7 @@ from .loading import LogLoading
 from .local_requests import LocalRequests
 from .memory import count_memory
 from .recording import Recording
+from .reset_records import ResetRecords
 from .sasl import SaslListeners
 from .services import NodeServices, ServiceAdmins
 from .topic_cleaning import clean_topics
@@ -401,6 +402,7 @@ def _make_services(
         slices=slices,
         routes=_routes(options, data, environment),
         sasl=SaslListeners(options.listeners, data.security, environment),
+        reset_records=lambda: ResetRecords(environment.disk, data.folder.path, data.files),
         interceptor=interceptor,
     )
 

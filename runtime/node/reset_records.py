@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -18,6 +18,7 @@ from ..disk.file_work import FileWork
 from ..disk.group_commit import outcome_of
 from ..disk.json_parts import json_parts
 from ..disk.named_files import NamedFile, named_files
+from ..kafka.node_subjects import RESETS_BYTES_MAX, ReadResets, ResetsRead
 
 FOLDER: Final = "resets"
 NAME = re.compile(r"(\d{20})-([0-9a-f]{8})-([0-9a-f-]{36})\.json")
@@ -28,6 +29,9 @@ RECORDS_MAX: Final = 100
 BYTES_MAX: Final = 16 * 1024 * 1024
 """Of all records but the newest. A reset of 8,000 partitions has about 400 kB."""
 
+
+Wanted = Callable[[str, str], bool]
+"""Whether a record is wanted, by the checksum of its group id and the id of the change."""
 
 ENCODER = json.JSONEncoder(separators=(",", ":"))
 
@@ -92,7 +96,16 @@ class ResetRecords:
         records = await self._read(lambda crc, _id: crc == _checksum(group))
         return [record for record in records if record.group == group]
 
-    async def _read(self, wanted: Any) -> list[ResetRecord]:
+    def read(self, message: ReadResets, done: Callable[[ResetsRead | OSError], None]) -> None:
+        """The same for another node, by id or of a group. ``done`` is called on the event loop."""
+        found: list[bytes] = []
+
+        def read() -> None:
+            found.extend(self._read_contents(message))
+
+        self._files.submit(read, lambda error: done(ResetsRead(tuple(found)) if error is None else error))
+
+    async def _read(self, wanted: Wanted) -> list[ResetRecord]:
         found: list[ResetRecord] = []
         error = await outcome_of(partial(self._files.submit, lambda: found.extend(self._read_files(wanted))))
         if error is not None:
@@ -119,13 +132,24 @@ class ResetRecords:
     def _newest_first(self) -> list[NamedFile]:
         return list(named_files(self._disk, self._folder, NAME))[::-1]
 
-    def _read_files(self, wanted: Any) -> Iterator[ResetRecord]:
+    def _read_files(self, wanted: Wanted) -> Iterator[ResetRecord]:
+        return filter(None, map(parse_record, self._contents(wanted)))
+
+    def _contents(self, wanted: Wanted) -> Iterator[bytes]:
         self._disk.make_folder(self._folder)
         for match, _size in self._newest_first():
             if wanted(match[2], match[3]):
-                record = parse_record(read_file(self._disk, self._folder / match[0]))
-                if record is not None:
-                    yield record
+                yield read_file(self._disk, self._folder / match[0])
+
+    def _read_contents(self, message: ReadResets) -> Iterator[bytes]:
+        group, change_id, size = message.group_id, message.change_id, 0
+        for content in self._contents(lambda crc, each: each == change_id if change_id else crc == _checksum(group)):
+            record = parse_record(content)
+            size += len(content)
+            if size > RESETS_BYTES_MAX:
+                return
+            if record is not None and (change_id or record.group == group):
+                yield content
 
 
 def _checksum(group: str) -> str:

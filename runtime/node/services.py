@@ -35,6 +35,7 @@ from ..topics.admin import TopicAdmin
 from ..topics.catalogue import TopicCatalogue
 from ..topics.producer_ids import ProducerIdAllocator
 from .actors import NodeActors
+from .reset_records import ResetRecords
 from .sasl import SaslListeners
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class NodeServices:
     slices: Slices
     routes: Routes
     sasl: SaslListeners
+    reset_records: Callable[[], ResetRecords]
     interceptor: Interceptor | None
 
     @property

@@ -8,14 +8,19 @@ from pathlib import Path
 
 import pytest
 from command_helpers import Command, command
+from confluent_kafka import Consumer
 from recorder.samples import BILLING, record
 
 from callboard import Coordinator
+from callboard.actors.recorder.explanation import explain
+from callboard.actors.recorder.now import GroupNow, OffsetsNow, TopicsNow
 from callboard.actors.recorder.record import LateMember, MemberChanges, Moves
 from callboard.runtime.cli.groups.commands import main
+from callboard.runtime.cli.groups.explain import print_explanation
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.kafka.api import api_versions
 from callboard.runtime.node.event_files import EventFiles
+from callboard.runtime.topics.known import with_missing_topics
 
 
 class Limits:
@@ -73,7 +78,7 @@ def test_fifo_among_the_files_is_left_out(data: Path, run: Command) -> None:
     os.mkfifo(fifo)
     code, output, error = run("explain", "orders", "--data", data)
     assert (code, output.startswith("Rebalanced at 12:00:06 UTC")) == (0, True)
-    assert error == f"warning: '{fifo}' is left out: found a FIFO, expected a file\n"
+    assert error == f"callboard: warning: '{fifo}' is left out: found a FIFO, expected a file\n"
 
 
 def test_asks_a_server_for_what_happens_now(run: Command) -> None:
@@ -88,6 +93,43 @@ def test_asks_a_server_for_what_happens_now(run: Command) -> None:
         assert json.loads(run("explain", "jobs", *server, "--json").out)["now"]["state"] == "Stable"
         code, _, error = run("explain", "absent", *server)
         assert (code, "group 'absent': there is no such group" in error) == (1, True)
+
+
+def test_lag_and_missing_topics_are_those_that_the_server_knows(run: Command) -> None:
+    with Coordinator.in_thread(None, "127.0.0.1:0", topics={"orders": 2}) as coordinator:
+        server = ("--bootstrap-server", coordinator.bootstrap)
+        coordinator.reset("old", {("orders", 0): 0})
+        lines = run("explain", "old", *server).out.splitlines()
+        assert [line.split() for line in lines[-2:]] == [
+            ["offsets", "1", "committed"],
+            ["lag", "0", "records"],
+        ]
+        consumer = Consumer(
+            {"bootstrap.servers": coordinator.bootstrap, "group.id": "jobs", "group.protocol": "consumer"}
+        )
+        consumer.subscribe(["ordres"])
+        try:
+            while "missing_topic" not in (output := run("explain", "jobs", *server).out):
+                consumer.poll(0.05)
+        finally:
+            consumer.close()
+        assert "members subscribe to the topic ordres, which does not exist" in output
+        assert "User:ANONYMOUS" in output and "rdkafka-" in output
+
+
+def test_what_is_not_known_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    unknown = GroupNow(0, "Empty", 1, offsets=OffsetsNow(2, 3_600_000), topics=TopicsNow(("hidden",), untold=1))
+    print_explanation("orders", explain([], unknown, 1), as_json=False)
+    output = capsys.readouterr().out
+    assert "offsets  2 committed; the first expires in 60 min" in output
+    assert "lag      not known: the server that has the group has not all of its topics" in output
+    assert "topics   you may not describe some that members subscribe to" in output
+
+
+def test_topics_that_the_asker_may_not_describe_are_not_told() -> None:
+    both = GroupNow(0, "Stable", 1, topics=TopicsNow(("hidden", "missing", "known")))
+    found = with_missing_topics(both, "known".__eq__, "hidden".__ne__)
+    assert found.topics == TopicsNow(("hidden", "missing", "known"), ("missing",), untold=1)
 
 
 def test_server_without_the_request_is_told_apart(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from aiokafka import AIOKafkaProducer
 from audit_helpers import audit_lines
 from harness import async_test
 from http_api_helpers import REASON, Api
@@ -211,3 +212,44 @@ async def test_node_of_an_older_version_is_named(tmp_path: Path) -> None:
             assert (await first.api.json("groups"))["incomplete"] == [second.node_id]
             html = await first.api.page("")
             assert f"Groups are missing: node {second.node_id} of the cluster does not answer." in html
+
+
+@async_test
+async def test_lag_and_missing_topics_are_explained_by_each_node(tmp_path: Path) -> None:
+    async with two_nodes(tmp_path, group_initial_rebalance_delay_ms=0) as (first, second):
+        for group in GROUPS:
+            async with second.coordinator.member(group, resources={"jobs": 2}) as member:
+                await anext(aiter(member.assignments()))
+            async with AIOKafkaProducer(bootstrap_servers=first.coordinator.bootstrap) as producer:
+                await producer.send_and_wait("jobs", b"a job", partition=0)
+            for node in (first, second):
+                found = (await node.api.json(f"groups/{group}/explain"))["now"]["offsets"]["lag"]
+                explained = await node.coordinator.explain(group)
+                assert explained.now is not None and explained.now.offsets is not None
+                assert found == explained.now.offsets.lag == GROUPS.index(group) + 1
+
+
+@async_test
+async def test_reset_is_watched_listed_and_undone_by_a_node_that_was_not_asked_for_it(tmp_path: Path) -> None:
+    async with two_nodes(tmp_path, group_initial_rebalance_delay_ms=0) as (first, second):
+        for group in (of_node(first, first), of_node(second, first)):
+            targets = [{"topic": "jobs", "partition": 0, "to": None}]
+            done = await first.api.change("POST", f"groups/{group}/reset", targets=targets)
+            change = f"changes/{done['change']}"
+            assert (await second.api.json(change))["sentence"] == "the group had no members"
+            assert (await second.coordinator.reset_progress(done["change"])).group == group
+            assert [row["change"] for row in await second.api.items(f"groups/{group}/resets")] == [done["change"]]
+            undone = await second.api.change("POST", f"{change}/undo")
+            assert undone["partitions"][0]["after"] == 0
+            ids = [undone["change"], done["change"]]
+            for node in (first, second):
+                assert [row["change"] for row in await node.api.items(f"groups/{group}/resets")] == ids
+                refused = await node.api.request("POST", f"{change}/undo", REASON)
+                assert f"it was undone by change {undone['change']} already" in refused.json()["detail"]
+        for node in (first, second):
+            unknown = await node.api.request("GET", "changes/none")
+            assert (unknown.status_code, "there is no record of it" in unknown.json()["detail"]) == (404, True)
+
+
+def of_node(owner: Served, any_node: Served) -> str:
+    return next(group for group in GROUPS if any_node.owner_of(group) == owner.node_id)

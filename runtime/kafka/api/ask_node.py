@@ -7,6 +7,7 @@ Kafka's does.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 from ....actors.errors import ErrorCode
@@ -22,12 +23,12 @@ from ..audit.group_changes import CHANGING
 from ..authentication.principal import ANONYMOUS
 from ..authorization.authorize import allows_everything, authorize, authorize_in_steps
 from ..authorization.checks import READ_TOPIC
-from ..call import Call
+from ..call import Call, EncodingJob
 from ..codec.codes import kafka_error
 from ..codec.message_json import BadMessage, read_in_steps, read_message, write_in_steps
 from ..explained import Explaining, ToExplain, recorded_in_steps
 from ..node_lists import find_offsets, read_groups, read_topics
-from ..node_subjects import SUBJECTS, FindOffsets, ReadGroups, ReadTopics, Subject
+from ..node_subjects import SUBJECTS, FindOffsets, ReadGroups, ReadResets, ReadTopics, ResetsRead, Subject
 from ..peer_gate import Purpose
 
 CONTENT_BYTES_MAX: Final = 1_000_000
@@ -77,6 +78,8 @@ def _handle(call: Call) -> Steps[None]:
         if reply is None:
             raise Refused(ErrorCode.NOT_COORDINATOR, f"partition {message.partition} of the groups is not loaded here")
         yield from _respond_in_steps(call, reply)
+    elif isinstance(message, ReadResets):
+        call.services.reset_records().read(message, partial(_respond_with_resets, call))
     elif type(message) in CHANGING:
         _watch(call, message, _asked_by(call) if is_node else AskedBy(who(call.connection), asked(call), ""))
     elif isinstance(message, ExplainGroup):
@@ -189,6 +192,13 @@ def _encode(call: Call, reply: Any) -> Steps[bytes]:
 
 def _respond_in_steps(call: Call, reply: Any) -> Steps[None]:
     call.respond_with_bytes((yield from _encode(call, reply)))
+
+
+def _respond_with_resets(call: Call, found: ResetsRead | OSError) -> None:
+    if isinstance(found, OSError):
+        _respond(call, ErrorCode.KAFKA_STORAGE_ERROR, f"the records of resets: {found.strerror or found}")
+    else:
+        call.services.slices.run_in_turn(EncodingJob(call, _encode(call, found)))
 
 
 def _respond(call: Call, code: ErrorCode, text: str) -> None:
