@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.messages import Fetched, OffsetFetch
 from ...actors.steps import pieces
+from .refusals import check
 from .results import OffsetsOf, PartitionRange, ResetTargets, ShiftBy, TopicDescription, TopicPartition
 
 if TYPE_CHECKING:
@@ -128,8 +129,7 @@ def _name(partition: TopicPartition) -> str:
 async def fetch_offsets(requests: AdminRequests, group: str) -> dict[TopicPartition, int]:
     """All committed offsets of a group. Raises CoordinatorError."""
     fetched: Fetched = await requests.ask(OffsetFetch(group, None))
-    if fetched.error:
-        raise CoordinatorError(fetched.error, f"group {group!r}: {fetched.error.name}")
+    check(fetched.error, f"group {group!r}")
     return {(topic, row.partition): row.offset for topic, rows in fetched.topics for row in rows}
 
 
