@@ -14,7 +14,16 @@ from ...actors.recorder.recorded import GroupRecorded
 from ..common.logs import get_logger
 from ..kafka.audit.group_changes import CHANGING
 from ..kafka.codec.message_json import read_message, write_message
-from ..kafka.node_subjects import SUBJECTS, FindOffsets, OffsetsFound, ReadTopics, TopicsRead
+from ..kafka.node_subjects import (
+    SUBJECTS,
+    FindOffsets,
+    LastRebalance,
+    OffsetsFound,
+    ReadRebalances,
+    ReadTopics,
+    RebalancesRead,
+    TopicsRead,
+)
 from ..kafka.questions import NotReached, OtherNode, Questions
 from ..node.group_figures import TopicRange, TopicRanges
 from .admin_requests import Recorded
@@ -70,6 +79,28 @@ class ForwardedRequests(NodeRequests):
         if answer.error:
             raise CoordinatorError(answer.error, f"group {group!r}: {answer.error.name}")
         return Recorded(answer.records, answer.now)
+
+    async def last_rebalances(self, groups: Sequence[str]) -> Mapping[str, LastRebalance]:
+        """Without those of a node that does not answer."""
+        by_owner: dict[OtherNode, list[str]] = {}
+        for group in groups:
+            owner = self._questions.owner(group)
+            if owner is not None:
+                by_owner.setdefault(owner, []).append(group)
+        found = await asyncio.gather(*(self._last_rebalances_at(owner, own) for owner, own in by_owner.items()))
+        return {group: last for each in found for group, last in each.items()}
+
+    async def _last_rebalances_at(self, owner: OtherNode, groups: Sequence[str]) -> Mapping[str, LastRebalance]:
+        if owner.is_own:
+            return await super().last_rebalances(groups)
+        try:
+            message = write_message(ReadRebalances(tuple(groups)))
+            content = await self._questions.ask(owner, "ReadRebalances", "", message, b"")
+        except (CoordinatorError, NotReached) as error:
+            log.info("the last rebalances of groups are not known", reason=str(error))
+            return {}
+        read: RebalancesRead = read_message(RebalancesRead, content)
+        return {each.group: each for each in read.rebalances}
 
     async def resets(self) -> NodeResets:
         return ClusterResets(await self.loaded(), self._questions)

@@ -12,10 +12,11 @@ from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.group.offsets import GroupData
 from ...actors.messages import Explained, ExplainGroup, Fetched, GroupRequest, OffsetFetch
 from ...actors.recorder.now import GroupNow
-from ...actors.steps import Steps
 from ..common.errors import StartError
 from ..disk.group_commit import outcome_of
 from ..kafka.audit.audited_topics import Growth, creation, deletion
+from ..kafka.node_lists import last_rebalances
+from ..kafka.node_subjects import LastRebalance
 from ..kafka.services import Origin
 from ..node.group_figures import TopicRanges
 from ..node.recording import finish_records
@@ -101,6 +102,12 @@ class NodeRequests:
     async def ranges(self, names: Iterable[str]) -> TopicRanges:
         """The offsets of topics. Those that are not known are left out."""
         return await read_ranges(map((await self.loaded()).topics.get, names))
+
+    async def last_rebalances(self, groups: Sequence[str]) -> Mapping[str, LastRebalance]:
+        """By group. Groups without a record are left out."""
+        node = await self.loaded()
+        steps = last_rebalances(node.groups.event_log.recorder, groups, node.environment.clock.wall_ms())
+        return {each.group: each for each in (await run_in_pieces(steps)).rebalances}
 
     async def list_groups(
         self, states: frozenset[str] = frozenset(), types: frozenset[str] = frozenset()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ...actors.messages import Explained, Fetched, FetchedOffset, OffsetFetch
@@ -61,7 +61,9 @@ def _nothing() -> None:
     """It is done after all work before it."""
 
 
-def recorded_in_steps(call: Call, recorder: FlightRecorder, answer: ToExplain, *, is_node: bool) -> Steps[GroupRecorded]:
+def recorded_in_steps(
+    call: Call, recorder: FlightRecorder, answer: ToExplain, *, is_node: bool
+) -> Steps[GroupRecorded]:
     """``is_node``: it may be told of all topics."""
     group_id, (error, now) = call.request.group_id, answer.explained
     if error:
@@ -74,7 +76,8 @@ def recorded_in_steps(call: Call, recorder: FlightRecorder, answer: ToExplain, *
 
 
 def _with_topics(call: Call, now: GroupNow, answer: ToExplain, is_node: bool) -> Steps[GroupNow]:
-    get, allows = call.services.topics.get, _everything
+    get = call.services.topics.get
+    allows: Callable[[str], bool] = _everything
     fetched = [topic for topic, _ in answer.fetched]
     if not is_node:
         names = (*(() if now.topics is None else now.topics.subscribed), *fetched)

@@ -5,11 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...actors.messages import GroupChanged, ListedGroup
+from ...actors.recorder.flight_recorder import FlightRecorder
 from ...actors.steps import Steps, pieces
 from ..topics.ranges import ranges_in_steps
 from ..topics.topic import NOT_LED
-from .node_subjects import FindOffsets, GroupsRead, ListedState, OffsetsFound, ReadGroups, ReadTopics, TopicsRead
+from .node_subjects import (
+    FindOffsets,
+    GroupsRead,
+    LastRebalance,
+    ListedState,
+    OffsetsFound,
+    ReadGroups,
+    ReadTopics,
+    RebalancesRead,
+    TopicsRead,
+)
 from .services import GroupRouter, TopicReader
+
+HOUR_MS = 3_600_000
 
 
 def read_topics(topics: TopicReader, message: ReadTopics) -> Steps[TopicsRead]:
@@ -46,6 +59,18 @@ def read_groups(groups: GroupRouter, message: ReadGroups) -> Steps[GroupsRead | 
     active = yield from _listed(map(groups.listed.get, tuple(partition.active)))
     unreadable = yield from _listed(map(partition.list_quarantined, tuple(partition.quarantined)))
     return GroupsRead(digest, None if digest == message.known_digest else passive, active, unreadable)
+
+
+def last_rebalances(recorder: FlightRecorder, groups: Iterable[str], now_ms: int) -> Steps[RebalancesRead]:
+    """``now_ms``: since 1970. Groups without a record are left out."""
+    found: list[LastRebalance] = []
+    for piece in pieces(groups):
+        for group, records in ((group, recorder.records(group)) for group in piece):
+            if records:
+                in_an_hour = sum(now_ms - record.ended_ms < HOUR_MS for record in records)
+                found.append(LastRebalance(group, records[0].ended_ms, records[0].why.cause, in_an_hour))
+        yield
+    return RebalancesRead(tuple(found))
 
 
 def _listed(groups: Iterable[GroupChanged | ListedGroup | None]) -> Steps[tuple[ListedState, ...]]:

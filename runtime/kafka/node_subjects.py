@@ -1,7 +1,7 @@
 """What a node of a cluster can be asked: the subjects of AskNode, with the message and the reply of each. Pure.
 
-A message goes to its group, except those of topics, ReadGroups and ReadResets. Most of them have a request of Kafka's, too, which
-clients use.
+A message goes to its group, except those whose names begin with Read or Find. Most of them have a request of Kafka's,
+too, which clients use.
 """
 
 from __future__ import annotations
@@ -105,6 +105,28 @@ class ResetsRead(NamedTuple):
     records: tuple[bytes, ...]
 
 
+class ReadRebalances(NamedTuple):
+    """The last rebalances of groups that a node has. The reply is ``RebalancesRead``."""
+
+    groups: tuple[str, ...]
+    group_id: str = ""
+
+
+class LastRebalance(NamedTuple):
+    """The last one of a group. ``in_an_hour``: how many have ended in the last hour, of the last 50."""
+
+    group: str
+    ended_ms: int
+    cause: str
+    in_an_hour: int
+
+
+class RebalancesRead(NamedTuple):
+    """Of the groups that have a record."""
+
+    rebalances: tuple[LastRebalance, ...]
+
+
 RESETS_BYTES_MAX: Final = 8_000_000
 """Of the largest resets, some hundred thousand partitions."""
 
@@ -134,5 +156,6 @@ SUBJECTS: Final[Mapping[str, Subject]] = {
         Subject(FindOffsets, OffsetsFound),
         Subject(ReadGroups, GroupsRead),
         Subject(ReadResets, ResetsRead),
+        Subject(ReadRebalances, RebalancesRead),
     )
 }

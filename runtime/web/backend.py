@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from ..embed.any_group import requests_of
 from ..embed.port import Port
+from ..kafka.node_subjects import LastRebalance
 from ..node.group_figures import TopicRanges
 
 PATIENCE_S: Final = 2.0
@@ -31,6 +32,13 @@ class Backend:
     async def ranges(self, topics: Iterable[str]) -> TopicRanges:
         """The offsets of topics, of those that are known. On the coordinator's loop."""
         return await requests_of(self.node()).ranges(topics)
+
+    async def last_rebalances(self, groups: Sequence[str]) -> Mapping[str, LastRebalance]:
+        """Of groups of any node, of those that are known. It may be called on any event loop."""
+        try:
+            return await self.ask(lambda: requests_of(self.node()).last_rebalances(groups))
+        except Unavailable:
+            return {}
 
     async def ask(self, question: Callable[[], Awaitable[T]]) -> T:
         """The answer of a coroutine that runs on the coordinator's loop. Raises Unavailable, and what it raises."""

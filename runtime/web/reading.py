@@ -20,7 +20,7 @@ from .backend import Backend
 from .group_list import BadParameter, parse_number, parse_query, select
 from .json_replies import JsonResponse, items_response
 from .paging import format_after, parse_page
-from .replies import description_json, member_json, offsets_json, row_json, topic_row_json, total_lag
+from .replies import description_json, listed_json, member_json, offsets_json, topic_row_json, total_lag
 from .snapshots import Snapshots
 
 GROUPS_MAX: Final = 100
@@ -55,9 +55,9 @@ class Reading:
         query = parse_query(request.query_params.multi_items())
         snapshot = await self._snapshots.get()
         page = await asyncio.to_thread(select, snapshot.table, query)
-        return await items_response(
-            map(row_json, page.rows), after=page.after, age_ms=snapshot.age_ms, incomplete=snapshot.incomplete
-        )
+        last = await self._backend.last_rebalances([row.group for row in page.rows])
+        items = (listed_json(row, last.get(row.group)) for row in page.rows)
+        return await items_response(items, after=page.after, age_ms=snapshot.age_ms, incomplete=snapshot.incomplete)
 
     async def group(self, request: Request) -> Response:
         group = path_text(request, "group")

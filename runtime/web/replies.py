@@ -16,6 +16,7 @@ from ..embed.results import (
     ResetProgress,
     TopicPartition,
 )
+from ..kafka.node_subjects import LastRebalance
 from ..node.group_figures import TopicRanges
 from .group_rows import GroupRow
 
@@ -23,6 +24,12 @@ from .group_rows import GroupRow
 def row_json(row: GroupRow) -> dict[str, Any]:
     topics = None if row.topics is None else sorted(row.topics)
     return {**row._asdict(), "topics": topics}
+
+
+def listed_json(row: GroupRow, last: LastRebalance | None) -> dict[str, Any]:
+    """A group in the list, with its last rebalance, if that is known."""
+    last_json = None if last is None else {name: value for name, value in last._asdict().items() if name != "group"}
+    return {**row_json(row), "last_rebalance": last_json}
 
 
 def topic_row_json(row: GroupRow, topic: str) -> dict[str, Any]:

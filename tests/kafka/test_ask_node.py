@@ -31,7 +31,14 @@ from callboard.runtime.client.connection import Connection, connect_to
 from callboard.runtime.kafka.api import ask_node
 from callboard.runtime.kafka.authentication.principal import USER, Principal
 from callboard.runtime.kafka.codec.message_json import BadMessage, read_in_steps, read_message, write_message
-from callboard.runtime.kafka.node_subjects import SUBJECTS, FindOffsets, ReadGroups, ReadTopics
+from callboard.runtime.kafka.node_subjects import (
+    SUBJECTS,
+    FindOffsets,
+    ReadGroups,
+    ReadRebalances,
+    ReadResets,
+    ReadTopics,
+)
 from callboard.runtime.kafka.peer_gate import Purpose, Sender
 from callboard.runtime.security.resources import Operation, ResourceType
 from callboard.runtime.settings.address import Address
@@ -214,6 +221,18 @@ async def test_name_of_a_topic_that_is_no_text_is_denied(tmp_path: Path) -> None
             assert response.error_message.endswith(r" \ud800")
 
 
+@pytest.mark.parametrize(("denied", "lag"), [("t", None), ("other", 0)])
+@async_test
+async def test_lag_is_told_of_topics_that_the_client_may_describe(tmp_path: Path, denied: str, lag: int | None) -> None:
+    rule = Rule(Operation.DESCRIBE, TOPIC, denied)
+    async with running_node(tmp_path, authorizer=DenyingAuthorizer(rule)) as harness:
+        await (await harness.connect()).ask("offset_commit", 8, **commit_values("g"))
+        async with asking(harness, principal=Principal(USER, "anna")) as connection:
+            response = await ask(connection, ExplainGroup("g"))
+            now = read_message(GroupRecorded, response.content).now
+            assert (now.offsets.offset_count, now.offsets.lag) == (1, lag)
+
+
 def test_long_message_is_read_in_steps() -> None:
     message = ResetOffsets("g", tuple(row(partition=number) for number in range(10 * ITEMS_PER_STEP)))
     steps = read_in_steps(ResetOffsets, write_message(message))
@@ -236,6 +255,8 @@ SAMPLES: tuple[Any, ...] = (
     ReadTopics(("t",)),
     FindOffsets("t", 7),
     ReadGroups(3, -7),
+    ReadResets("g", "change"),
+    ReadRebalances(("g",)),
 )
 
 

@@ -128,6 +128,8 @@ async def test_list_has_the_groups_of_all_nodes(tmp_path: Path) -> None:
             for node in nodes:
                 while (await states(node))[GROUPS[0]][:2] != ("Stable", 1):
                     await asyncio.sleep(0.05)
+            last = [(await node.api.items("groups"))[0]["last_rebalance"] for node in nodes]
+            assert last[0] == last[1] and last[0]["cause"] == "new_member"
         for node in nodes:
             other = next(group for group in GROUPS[1:] if node.owner_of(group) != node.node_id)
             await node.api.change("DELETE", f"groups/{other}")
@@ -226,7 +228,8 @@ async def test_lag_and_missing_topics_are_explained_by_each_node(tmp_path: Path)
                 found = (await node.api.json(f"groups/{group}/explain"))["now"]["offsets"]["lag"]
                 explained = await node.coordinator.explain(group)
                 assert explained.now is not None and explained.now.offsets is not None
-                assert found == explained.now.offsets.lag == GROUPS.index(group) + 1
+                assert found == explained.now.offsets.lag  # from 0; the records of a cluster begin far behind
+                assert found % 1_000_000 == GROUPS.index(group) + 1
 
 
 @async_test

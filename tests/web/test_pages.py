@@ -15,11 +15,13 @@ from starlette.routing import Mount
 
 import callboard.web
 from callboard import Coordinator
+from callboard.actors.steps import run_steps
+from callboard.runtime.kafka.node_lists import last_rebalances
+from callboard.runtime.kafka.node_subjects import LastRebalance
 from callboard.runtime.web.backend import Unavailable
 from callboard.runtime.web.group_rows import GroupRow, Pacer
 from callboard.runtime.web.group_table import GroupTable
 from callboard.runtime.web.page import streams as streams_module
-from callboard.runtime.web.page.groups import last_rebalances
 from callboard.runtime.web.page.lag_trends import GROUPS_MAX, LagTrends
 from callboard.runtime.web.page.pieces import piece_of
 from callboard.runtime.web.page.rendering import STATIC, static_file
@@ -226,10 +228,14 @@ def test_rebalances_of_the_last_hour_are_counted() -> None:
             await api.eventually("groups?state=stable", lambda items: [row["members"] for row in items] == [1])
             await coordinator.rebalances("images")  # the record is complete
             assert rows(await api.page(""))[1].endswith("just now new member 1")
-            node, [record] = coordinator.node, await coordinator.rebalances("images")
+            recorder, [record] = coordinator.node.groups.event_log.recorder, await coordinator.rebalances("images")
             later_ms = record.ended_ms + 3_600_000
-            assert (await last_rebalances(node, ["images", "none"], later_ms)) == {"images": (record, 0)}
-            assert (await last_rebalances(node, ["images"], later_ms - 1))["images"].in_an_hour == 1
+            last = LastRebalance("images", record.ended_ms, "new_member", 0)
+            assert run_steps(last_rebalances(recorder, ["images", "none"], later_ms)).rebalances == (last,)
+            [read] = run_steps(last_rebalances(recorder, ["images"], later_ms - 1)).rebalances
+            assert read.in_an_hour == 1
+            [listed, *_] = await api.items("groups")
+            assert listed["last_rebalance"] == {"ended_ms": record.ended_ms, "cause": "new_member", "in_an_hour": 1}
 
     run(check)
 

@@ -27,8 +27,17 @@ from ..call import Call, EncodingJob
 from ..codec.codes import kafka_error
 from ..codec.message_json import BadMessage, read_in_steps, read_message, write_in_steps
 from ..explained import Explaining, ToExplain, recorded_in_steps
-from ..node_lists import find_offsets, read_groups, read_topics
-from ..node_subjects import SUBJECTS, FindOffsets, ReadGroups, ReadResets, ReadTopics, ResetsRead, Subject
+from ..node_lists import find_offsets, last_rebalances, read_groups, read_topics
+from ..node_subjects import (
+    SUBJECTS,
+    FindOffsets,
+    ReadGroups,
+    ReadRebalances,
+    ReadResets,
+    ReadTopics,
+    ResetsRead,
+    Subject,
+)
 from ..peer_gate import Purpose
 
 CONTENT_BYTES_MAX: Final = 1_000_000
@@ -78,6 +87,9 @@ def _handle(call: Call) -> Steps[None]:
         if reply is None:
             raise Refused(ErrorCode.NOT_COORDINATOR, f"partition {message.partition} of the groups is not loaded here")
         yield from _respond_in_steps(call, reply)
+    elif isinstance(message, ReadRebalances):
+        recorder, now_ms = call.services.groups.event_log.recorder, call.services.clock.wall_ms()
+        yield from _respond_in_steps(call, (yield from last_rebalances(recorder, message.groups, now_ms)))
     elif isinstance(message, ReadResets):
         call.services.reset_records().read(message, partial(_respond_with_resets, call))
     elif type(message) in CHANGING:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 from urllib.parse import urlencode
 
 from starlette.requests import Request
 
-from ....actors.recorder.record import RebalanceRecord
-from ...node.node import Node
 from ..group_list import STATES, TYPES, GroupQuery, parse_query, select
 from .row import Context, Sources
 
@@ -34,10 +31,6 @@ COLUMNS: Final = (
 )
 
 
-HOUR_MS: Final = 3_600_000
-GROUPS_A_TURN: Final = 50
-"""Groups whose records are read without a pause of the coordinator's loop."""
-
 FILTERS: Final = ("prefix", "state", "type", "topic", "min_lag")
 
 
@@ -56,7 +49,7 @@ async def show(sources: Sources, request: Request) -> Context:
     table = snapshot.table
     page = await asyncio.to_thread(select, table, query)
     names, now_ms = [row.group for row in page.rows], sources.now_ms()
-    last = await sources.backend.ask(lambda: last_rebalances(sources.backend.node(), names, now_ms))
+    last = await sources.backend.last_rebalances(names)
     sources.trends.note(page.rows, now_ms)
     return {
         "query": dict(given),
@@ -74,27 +67,6 @@ async def show(sources: Sources, request: Request) -> Context:
         "next": link(dict(given), after=page.after) if page.after else None,
         "now_ms": now_ms,
     }
-
-
-class Rebalances(NamedTuple):
-    """Those of a group. ``in_an_hour``: how many ended in the last hour, of the last 50."""
-
-    newest: RebalanceRecord
-    in_an_hour: int
-
-
-async def last_rebalances(node: Node, groups: Sequence[str], now_ms: int) -> dict[str, Rebalances]:
-    """By group; those without a record are left out. On the coordinator's loop."""
-    recorder = node.groups.event_log.recorder
-    found: dict[str, Rebalances] = {}
-    for number, group in enumerate(groups, 1):
-        records = recorder.records(group)
-        if records:
-            count = sum(now_ms - record.ended_ms < HOUR_MS for record in records)
-            found[group] = Rebalances(records[0], count)
-        if number % GROUPS_A_TURN == 0:
-            await asyncio.sleep(0)
-    return found
 
 
 def headers(query: GroupQuery, given: dict[str, str]) -> list[Header]:
