@@ -40,7 +40,6 @@ class TlsClient:
             connection.services.sasl.logins.accept(MECHANISM)
             connection.services.audit.authenticated(who(connection), MECHANISM, details)
         connection.end_handshake()
-        connection.update_reading()  # the handshake has resumed it, but the connection may wait for a place
 
     def fail_handshake(self, reason: str, limit: str, *, by_certificate: bool) -> None:
         connection = self._connection

@@ -26,7 +26,7 @@ class Application(Protocol):
     """The connection of a client, above TLS. It is an ``asyncio.Protocol`` without ``connection_made``."""
 
     def accept(self, transport: TlsConnection) -> None:
-        """A client has connected; its handshake begins. May close the transport."""
+        """A client has connected. May close the transport, or pause reading: the handshake begins when it resumes."""
 
     def end_handshake(self, peer: TlsPeer | None) -> None:
         """The handshake is over. ``peer``: who the client is by its certificate; None without one."""
@@ -61,6 +61,8 @@ class TlsConnection(asyncio.Protocol):
         self._object = tls.context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._transport: asyncio.Transport
         self._first_bytes = b""
+        self._is_held = False  # the application does not want to read yet
+        self._is_begun = False
         self._is_secured = False
         self._is_closed = False
 
@@ -69,8 +71,8 @@ class TlsConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._application.accept(self)
-        if not self._is_closed:
-            self._handshakes.begin(self)
+        if not self._is_held:
+            self._begin()
 
     def data_received(self, data: bytes) -> None:
         if self._is_closed:
@@ -81,7 +83,8 @@ class TlsConnection(asyncio.Protocol):
         else:
             self._first_bytes = self._first_bytes or data[:FIRST_BYTES]
             self._transport.pause_reading()
-            self._handshakes.received(self)
+            if self._is_begun:
+                self._handshakes.received(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release OpenSSL's memory at once: the connection may live on while its requests are answered."""
@@ -98,6 +101,15 @@ class TlsConnection(asyncio.Protocol):
         self._application.resume_writing()
 
     # Handshake -------------------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """Begin the handshake, and its time limit. The client may have sent something already."""
+        if self._is_closed:
+            return
+        self._is_begun = True
+        self._handshakes.begin(self)
+        if self._incoming.pending and not self._is_closed:
+            self._handshakes.received(self)
 
     def take_turn(self) -> int:
         """Do the next step of the handshake."""
@@ -193,10 +205,15 @@ class TlsConnection(asyncio.Protocol):
         self._transport.abort()
 
     def pause_reading(self) -> None:
+        self._is_held = True
         self._transport.pause_reading()
 
     def resume_reading(self) -> None:
+        """The first time, the handshake begins."""
+        self._is_held = False
         self._transport.resume_reading()
+        if not self._is_begun:
+            self._begin()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self._transport.get_extra_info(name, default)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from callboard.runtime.kafka.connections import connection_places
 from callboard.runtime.kafka.connections.connection_phase import Phase
 from callboard.runtime.kafka.connections.connection_places import CLOSED_AT_ONCE_MAX, TURN_MS_MAX, ConnectionPlaces
 from callboard.runtime.kafka.connections.holds import Hold
+from callboard.runtime.node.services import NodeServices
 from callboard.runtime.settings.dynamic import LiveSettings
 from callboard.runtime.settings.listeners import Listener, parse_listeners, with_settings
 from callboard.runtime.settings.table import Settings
@@ -27,6 +28,7 @@ WAIT_S = 0.3
 LIMIT = "max_connections"
 RATE = "max_connection_creation_rate"
 TIMEOUT = "authentication_timeout_ms"
+LIMIT_MS = 54_321
 
 
 class Connection:
@@ -222,31 +224,91 @@ async def test_client_without_a_place_authenticates_when_it_gets_one(tmp_path: P
 
 
 @async_test
-async def test_client_without_a_place_may_not_take_longer_to_authenticate(tmp_path: Path) -> None:
-    async with running_sasl_node(tmp_path, {TIMEOUT: "3000"}, max_connections=1) as harness:
+async def test_time_to_authenticate_begins_with_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    delays_ms = recorded_delays(monkeypatch)
+    async with running_sasl_node(tmp_path, {TIMEOUT: str(LIMIT_MS)}, max_connections=1) as harness:
         first, second = await harness.connect(), await harness.connect()
         await log_in(first)
         await until_waiting(harness.node, 1)
+        assert delays_ms.count(LIMIT_MS) == 1
+        await first.close()
+        await log_in(second)
+        assert delays_ms.count(LIMIT_MS) == 2
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+@async_test
+async def test_client_authenticates_again_while_others_wait_for_places(mechanism: str, tmp_path: Path) -> None:
+    async with running_sasl_node(tmp_path, {"connections_max_reauth_ms": "3600000"}, max_connections=1) as harness:
+        first, second = await harness.connect(), await harness.connect()
+        await log_in(first, mechanism=mechanism)
         second.write(plain_frame())
-        assert await second.responses_until_disconnect() == []
+        await until_waiting(harness.node, 1)
+        assert (await log_in(first, mechanism=mechanism))["error_code"] == "NONE"
         assert await is_answered(first)
+        await until_waiting(harness.node, 1)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> TlsFolder:
+    return TlsFolder(tmp_path)
+
+
+def full_tls_node(files: TlsFolder, **settings: int) -> Any:
+    """A node with TLS and one place."""
+    return running_node(files.folder / "data", {"listeners": (files.listener(),)}, max_connections=1, **settings)
 
 
 @async_test
-async def test_client_with_tls_is_not_served_without_a_place(tmp_path: Path) -> None:
-    files = TlsFolder(tmp_path)
-    context = files.client_context()
-    async with running_node(tmp_path / "data", {"listeners": (files.listener(),)}, max_connections=1) as harness:
+async def test_tls_handshake_and_its_time_begin_with_the_place(
+    files: TlsFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context, delays_ms = files.client_context(), recorded_delays(monkeypatch)
+    async with full_tls_node(files, handshake_timeout_ms=LIMIT_MS) as harness:
         first = await harness.connect(context)
-        assert await is_answered(first)
-        second = await harness.connect(context)
-        while {connection.phase for connection in harness.node.connections} != {Phase.SERVING}:
-            await asyncio.sleep(0.01)
-        second.write(frame("api_versions", 0))
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(second.receive_frame(), WAIT_S)
+        connecting = asyncio.create_task(harness.connect(context))
+        await until_waiting(harness.node, 1)
+        for _ in range(20):  # a handshake needs fewer turns of the loop
+            assert await is_answered(first)
+        assert {connection.phase for connection in harness.node.connections} == {Phase.HANDSHAKE, Phase.SERVING}
+        assert not connecting.done()
+        assert delays_ms.count(LIMIT_MS) == 1
         await first.close()
-        assert (await second.receive("api_versions", 0))["error_code"] == "NONE"
+        assert await is_answered(await connecting)
+        assert delays_ms.count(LIMIT_MS) == 2
+
+
+@async_test
+async def test_client_with_tls_may_not_wait_for_longer_than_an_idle_one(files: TlsFolder) -> None:
+    async with full_tls_node(files) as harness:
+        first, second = await harness.connect(files.client_context()), await harness.connect()
+        await until_waiting(harness.node, 1)
+        assert await is_answered(first)
+        [waiting] = [each for each in harness.node.connections if each.phase is Phase.HANDSHAKE]
+        assert [waiting.count_idle_checks() for _ in range(4)] == [0, 1, 2, 3], "nothing else counts as activity"
+        waiting.close_idle()
+        assert await second.read_to_end() == b""
+
+
+def test_time_of_an_idle_connection_begins_with_its_place() -> None:
+    places = made({"A": {}}, max_connections=1)
+    first, second = added(places), added(places)
+    assert first is not None and second is not None
+    first.idle_checks = second.idle_checks = 3
+    places.remove(first)
+    assert second.idle_checks == 0
+
+
+def recorded_delays(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The milliseconds after which a node wants to be called back, from now on."""
+    later, delays_ms = NodeServices.later, list[int]()
+
+    def record(services: NodeServices, delay_ms: int, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        delays_ms.append(delay_ms)
+        return later(services, delay_ms, callback)
+
+    monkeypatch.setattr(NodeServices, "later", record)
+    return delays_ms
 
 
 async def is_answered(client: Client) -> bool:

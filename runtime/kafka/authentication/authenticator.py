@@ -7,6 +7,7 @@ connection does without this object, unless the session of the client ends.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import weakref
 from collections.abc import Callable, Mapping
@@ -24,7 +25,7 @@ from ..codec.codes import kafka_error
 from ..connections.client_buffers import BufferHolder
 from ..connections.connection_ports import Server
 from ..connections.framing import BadRequest, NotServed
-from ..connections.holds import Hold
+from ..connections.holds import Hold, Holds
 from ..connections.request_decoding import decode_client_id, decode_request, open_route
 from ..connections.request_names import route_name
 from ..connections.unread_bytes import UNCOUNTED_BYTES
@@ -56,6 +57,8 @@ class Writer(Protocol):
 
 class Authenticating(ResponseChannel, BufferHolder, Protocol):
     """The connection of an ``Authenticator``."""
+
+    holds: Holds
 
     @property
     def services(self) -> Server: ...
@@ -92,9 +95,17 @@ class Authenticator:
         self._is_counted = False  # the bytes that are not split yet
         self._ends_ms: int | None = None  # when the session ends; None: never
         self._began_again_ms: int | None = None
-        self._timer = connection.services.later(listener.timeout_ms, partial(_time_out, weakref.ref(self)))
+        self._timer: asyncio.TimerHandle | None = None
+        if not connection.holds.reasons:
+            self.begin_time_limit()
 
     # Before the connection serves requests ---------------------------------------------------------------------------
+
+    def begin_time_limit(self) -> None:
+        """The connection is read from now on. Before, it may have waited for a place. A second call does nothing."""
+        if self._timer is None:
+            time_out = partial(_time_out, weakref.ref(self))
+            self._timer = self._connection.services.later(self._listener.timeout_ms, time_out)
 
     def receive(self, data: bytes) -> None:
         """Handle the bytes of a client that is not authenticated."""
@@ -134,7 +145,11 @@ class Authenticator:
     def release(self) -> None:
         """The client has disconnected: drop what it has sent."""
         self._frames = SaslFrames()
-        self._timer.cancel()
+        self._end_time_limit()
+
+    def _end_time_limit(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
     @property
     def _is_receiving(self) -> bool:
@@ -248,7 +263,7 @@ class Authenticator:
         connection.services.audit.authenticated(
             who(connection)._replace(principal=str(principal)), self._mechanism, NO_DETAILS
         )
-        self._timer.cancel()
+        self._end_time_limit()
         if is_first:
             rest, self._frames = bytes(self._frames.received), SaslFrames()
             self._count_unread()

@@ -101,9 +101,8 @@ class Connection(asyncio.Protocol):
     def accept(self, transport: Transport) -> None:
         """A client has connected. Closes the transport if there are too many connections."""
         self.transport = transport
-        peer = transport.get_extra_info("peername")
-        self.client_host = java_address(peer[0]) if peer else ""
-        self.peer = host_and_port(peer[0], peer[1]) if peer else "an unknown peer"
+        if peer := transport.get_extra_info("peername"):
+            self.client_host, self.peer = java_address(peer[0]), host_and_port(peer[0], peer[1])
         if not self._pool.add(self):
             self.abort()
 
@@ -399,11 +398,12 @@ class Connection(asyncio.Protocol):
     def update_reading(self) -> None:
         """Read the socket if it is open and nothing holds it. Received requests get a turn if only they hold it."""
         reasons = self.holds.reasons
-        if self.phase.is_open:
-            if reasons:
-                self.transport.pause_reading()
-            else:
-                self.transport.resume_reading()
+        if self.phase.is_open and reasons:
+            self.transport.pause_reading()
+        elif self.phase.is_open:
+            self.transport.resume_reading()
+            if self.authenticator is not None:
+                self.authenticator.begin_time_limit()
         if reasons == ONLY_BEHIND:
             self._pool.schedule_turn(self)
 

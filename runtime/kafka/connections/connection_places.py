@@ -34,7 +34,7 @@ CLOSED_AT_ONCE_MAX: Final = 100
 
 
 class NewConnection(Protocol):
-    """A connection that may have to wait. ``idle_checks``: see ``idle.py``."""
+    """A connection that may have to wait. ``idle_checks``: see ``idle.py``; while it waits they limit its time."""
 
     listener: str
     idle_checks: int
@@ -132,6 +132,7 @@ class ConnectionPlaces:
     def _admit(self, connection: NewConnection) -> None:
         del self._waiting[connection]
         self._served[connection.listener][connection] = None
+        connection.idle_checks = 0
         connection.hold(Hold.WITHOUT_PLACE, is_held=False)
 
     def _close_excess(self) -> None:
