@@ -30,7 +30,7 @@ PACKAGES: dict[str, Package] = {
         )
     ),
     # Errors, log lines, and printed text, in which text from clients is escaped.
-    "runtime/common": Package(("runtime/common",), ("actors/callboard_error.py", "actors/text.py")),
+    "runtime/common": Package(("runtime/common",), ("actors/callboard_error.py", "actors/steps.py", "actors/text.py")),
     # The engine that runs actors. Independent of Kafka.
     "runtime/engine": Package(("runtime/__init__", "runtime/engine"), ("actors/base",)),
     "actors": Package(("actors",), ("actors/base",)),

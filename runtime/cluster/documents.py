@@ -11,11 +11,16 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from ...actors.steps import Steps, run_steps
+from ..common.json_steps import read_json
+from ..disk.json_parts import json_parts
 from .store import StoreRefused
 
 FORMAT = 1
 """Of the register, the manifests and the topics."""
 NO_FIELDS: Mapping[str, Any] = {}
+COMPACT = json.JSONEncoder(separators=(",", ":"))
+CHARS_PER_STEP = 8192
 
 
 class FormatUnknown(StoreRefused):
@@ -30,12 +35,30 @@ class FormatUnknown(StoreRefused):
 
 def encode_document(fields: Mapping[str, Any], unknown: Mapping[str, Any]) -> bytes:
     """``unknown``: fields of a newer version, see ``decode_document``."""
-    return json.dumps({"format": FORMAT, **unknown, **fields}, separators=(",", ":")).encode()
+    return run_steps(encode_in_steps(fields, unknown))
+
+
+def encode_in_steps(fields: Mapping[str, Any], unknown: Mapping[str, Any]) -> Steps[bytes]:
+    """The same for a large document."""
+    parts: list[str] = []
+    chars = 0
+    for part in json_parts({"format": FORMAT, **unknown, **fields}, COMPACT):
+        parts.append(part)
+        chars += len(part)
+        if chars > CHARS_PER_STEP:
+            chars = 0
+            yield
+    return "".join(parts).encode()
 
 
 def decode_document(what: str, data: bytes) -> dict[str, Any]:
     """The fields. Whoever reads them removes those that it knows. Raises FormatUnknown."""
-    fields: dict[str, Any] = json.loads(data)
+    return run_steps(decode_in_steps(what, data))
+
+
+def decode_in_steps(what: str, data: bytes) -> Steps[dict[str, Any]]:
+    """The same for a large document."""
+    fields: dict[str, Any] = yield from read_json(data.decode())
     found = fields.pop("format", FORMAT)
     if found != FORMAT:
         raise FormatUnknown(what, found, FORMAT)

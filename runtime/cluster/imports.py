@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from ...actors.steps import run_steps
 from ..log.partition_counts import PartitionCounts
 from ..security.document import SecurityDocument
 from ..settings.group_configs import AllOverrides
@@ -62,7 +63,7 @@ async def create_cluster(store: Store, content: ClusterContent, token: Token) ->
     if content.settings is not None:
         await store.put(IMPORTED_SETTINGS_KEY, content.settings)
     document = TopicsDocument(0, token().hex(), content.topics, groups=content.groups, security=content.security)
-    await _create(store, version_key(TOPICS, 0), document.encode())
+    await _create(store, version_key(TOPICS, 0), run_steps(document.encode()))
     version = first_version(content.producer_id_max)
     register = empty_register(content.counts, token().hex(), content.cluster_id, content.session_timeout_ms)
     await _create(store, register_key(version), register.numbered(version, token().hex()).encode())

@@ -8,7 +8,7 @@ from functools import partial
 
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.ports import Random
-from ...actors.steps import run_steps
+from ...actors.steps import Steps
 from ..common.logs import get_logger
 from ..disk.group_commit import outcome_of
 from ..security.document import SecurityDocument
@@ -103,9 +103,9 @@ class SharedTopics:
         security.share(self._change_security)
 
     def _change_security(self, change: DocumentChange, done: Callable[[Exception | None], None]) -> None:
-        def apply(draft: SharedTopicsDraft) -> None:
+        def apply(draft: SharedTopicsDraft) -> Steps[None]:
             before = draft.security or SecurityDocument()
-            after = run_steps(change(before))
+            after = yield from change(before)
             if after is not before:
                 draft.security = after
 

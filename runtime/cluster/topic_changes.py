@@ -6,15 +6,19 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from ...actors.errors import CoordinatorError, ErrorCode
+from ...actors.steps import Steps
 from ..common.logs import get_logger
 from ..topics.admin import SharedTopicLimits
 from .store import StoreRefused
 from .topics_document import TopicsDocument
-from .topics_draft import OffsetsRemain, SharedTopicsDraft
+from .topics_draft import OffsetsRemain, SharedTopicsDraft, draft_of
 from .topics_log import TopicsLog
 
-Apply = Callable[[SharedTopicsDraft], None]
-"""Changes a draft. It is called again if others were faster. Raises CoordinatorError, and OffsetsRemain."""
+Apply = Callable[[SharedTopicsDraft], Steps[None] | None]
+"""Changes a draft, in steps if the change is large. It is called again if others were faster.
+
+Raises CoordinatorError, and OffsetsRemain.
+"""
 
 Done = Callable[[CoordinatorError | None], None]
 
@@ -115,12 +119,14 @@ class TopicChanges:
         for change in changes:
             change.finish(CoordinatorError(code, reason))
 
-    def _changed(self, changes: Sequence[WaitingChange], document: TopicsDocument) -> TopicsDocument | None:
-        draft = SharedTopicsDraft(document, self._offsets_partitions)
+    def _changed(self, changes: Sequence[WaitingChange], document: TopicsDocument) -> Steps[TopicsDocument | None]:
+        draft = yield from draft_of(document, self._offsets_partitions)
         for change in changes:
             try:
-                change.apply(draft)
+                steps = change.apply(draft)
+                if steps is not None:
+                    yield from steps
                 change.outcome = None
             except (CoordinatorError, OffsetsRemain) as refusal:
                 change.outcome = refusal.with_traceback(None)
-        return draft.changed()
+        return (yield from draft.changed())

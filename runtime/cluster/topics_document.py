@@ -8,13 +8,14 @@ memory of the node that leads the topic.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from ...actors.steps import Steps, pieces
 from ..security.document import SecurityDocument, document_of
 from ..settings.group_configs import AllOverrides
-from .documents import NO_FIELDS, decode_document, encode_document
+from .documents import NO_FIELDS, decode_in_steps, encode_in_steps
 
 
 class SharedTopic(NamedTuple):
@@ -62,26 +63,45 @@ class TopicsDocument(NamedTuple):
         ]
         return self._replace(deletions=tuple(deletion for deletion in deletions if deletion.uncleaned))
 
-    def encode(self) -> bytes:
-        topics = {
-            name: [topic.topic_id.hex, topic.partitions, topic.first_epoch, dict(topic.settings)]
-            for name, topic in self.topics.items()
-        }
+    def parts(self) -> Iterator[list[Any]]:
+        """What most of its memory is in, to free it in steps."""
+        yield list(self.topics.values())
+        for section in ({} if self.security is None else self.security.sections).values():
+            for value in section.values():
+                yield list(value) if isinstance(value, list) else [value]
+
+    def encode(self) -> Steps[bytes]:
+        topics: dict[str, Any] = {}
+        for piece in pieces(self.topics.items()):
+            topics.update((name, _topic_fields(topic)) for name, topic in piece)
+            yield
         deletions = [[each.number, sorted(each.names), sorted(each.uncleaned)] for each in self.deletions]
         fields = {"version": self.version, "token": self.token, "topics": topics, "deletions": deletions}
-        fields["groups"] = {group_id: dict(own) for group_id, own in self.groups.items()}
+        groups = fields["groups"] = dict[str, Any]()
+        for settings in pieces(self.groups.items()):
+            groups.update((group_id, dict(own)) for group_id, own in settings)
+            yield
         if self.security is not None:
             fields["security"] = self.security.fields()
-        return encode_document(fields, self.unknown)
+        return (yield from encode_in_steps(fields, self.unknown))
 
 
-def decode_topics(data: bytes) -> TopicsDocument:
+def _topic_fields(topic: SharedTopic) -> list[Any]:
+    return [topic.topic_id.hex, topic.partitions, topic.first_epoch, dict(topic.settings)]
+
+
+def _topic_of(fields: Any) -> SharedTopic:
+    topic_id, partitions, first_epoch, settings = fields
+    return SharedTopic(UUID(hex=topic_id), partitions, first_epoch, settings)
+
+
+def decode_topics(data: bytes) -> Steps[TopicsDocument]:
     """Raises FormatUnknown."""
-    fields = decode_document("the document of topics", data)
-    topics = {
-        name: SharedTopic(UUID(hex=topic_id), partitions, first_epoch, settings)
-        for name, (topic_id, partitions, first_epoch, settings) in fields.pop("topics").items()
-    }
+    fields = yield from decode_in_steps("the document of topics", data)
+    topics: dict[str, SharedTopic] = {}
+    for piece in pieces(fields.pop("topics").items()):
+        topics.update((name, _topic_of(own)) for name, own in piece)
+        yield
     deletions = tuple(
         Deletion(number, frozenset(names), frozenset(uncleaned)) for number, names, uncleaned in fields.pop("deletions")
     )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from uuid import UUID
 
 from ...actors.errors import CoordinatorError, ErrorCode
+from ...actors.steps import Steps, pieces
 from ..topics.names import INTERNAL_TOPICS
 from ..topics.setting_values import Overrides, check_overrides
 from ..topics.store import NewTopic, TopicRow
@@ -21,16 +22,17 @@ class OffsetsRemain(Exception):
 
 
 class SharedTopicsDraft:
-    """Begins as a copy of a version. All methods raise CoordinatorError with Kafka's codes, and change nothing then.
+    """Begins as a copy of a version: see ``draft_of``. All methods raise CoordinatorError with Kafka's codes.
 
-    ``groups``: the settings of groups, which ``GroupConfigs.alter`` changes. ``security``: users, ACLs and quotas.
+    They change nothing then. ``groups``: the settings of groups, which ``GroupConfigs.alter`` changes. ``security``:
+    users, ACLs and quotas.
     """
 
-    def __init__(self, document: TopicsDocument, offsets_partitions: int) -> None:
-        self.table = TopicTable(INTERNAL_TOPICS, 0)
-        for name, topic in document.topics.items():
-            self.table.add(TopicRow(name, topic.topic_id, topic.partitions, NO_SLOT, topic.settings))
-        self._first_epochs = {name: topic.first_epoch for name, topic in document.topics.items()}
+    def __init__(
+        self, document: TopicsDocument, offsets_partitions: int, table: TopicTable, first_epochs: dict[str, int]
+    ) -> None:
+        self.table = table
+        self._first_epochs = first_epochs
         self._document = document
         self._offsets_partitions = offsets_partitions
         self._deleted: set[str] = set()
@@ -74,18 +76,34 @@ class SharedTopicsDraft:
         """Partitions have no offsets of deleted topics any more: partitions by the number of the deletion."""
         self._document = self._document.without_cleaned(cleaned)
 
-    def changed(self) -> TopicsDocument | None:
+    def changed(self) -> Steps[TopicsDocument | None]:
         """The changed content; None if nothing has changed."""
         rows = self.table.rows
         content = (rows, self._document.deletions, self.groups, self.security)
         if not self._deleted and content == self._unchanged:
             return None
-        topics = {
-            name: SharedTopic(row.topic_id, row.partitions, self._first_epochs[name], row.settings)
-            for name, row in rows.items()
-        }
+        topics: dict[str, SharedTopic] = {}
+        for piece in pieces(rows.items()):
+            for name, row in piece:
+                topics[name] = SharedTopic(row.topic_id, row.partitions, self._first_epochs[name], row.settings)
+            yield
         deletions = self._document.deletions
         if self._deleted:
             uncleaned = frozenset(range(self._offsets_partitions))
             deletions = (*deletions, Deletion(self._document.version + 1, frozenset(self._deleted), uncleaned))
         return self._document._replace(topics=topics, deletions=deletions, groups=self.groups, security=self.security)
+
+
+def draft_of(document: TopicsDocument, offsets_partitions: int) -> Steps[SharedTopicsDraft]:
+    table, first_epochs = TopicTable(INTERNAL_TOPICS, 0), dict[str, int]()
+    for piece in pieces(rows_of(document)):
+        for row in piece:
+            table.add(row)
+            first_epochs[row.name] = document.topics[row.name].first_epoch
+        yield
+    return SharedTopicsDraft(document, offsets_partitions, table, first_epochs)
+
+
+def rows_of(document: TopicsDocument) -> Iterator[TopicRow]:
+    for name, topic in document.topics.items():
+        yield TopicRow(name, topic.topic_id, topic.partitions, NO_SLOT, topic.settings)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from ...actors.steps import run_steps
 from .keys import TOPICS, number_of, version_key
 from .session_environment import SessionEnvironment
 from .store import Store, settle
 from .topics_document import TopicsDocument, decode_topics
-from .version_log import VersionLog
+from .version_log import Change, VersionLog
 
 VERSIONS_KEPT = 50
-
-Change = Callable[[TopicsDocument], TopicsDocument | None]
 
 
 class Overtaken(Exception):
@@ -28,9 +25,10 @@ class TopicsLog(VersionLog[TopicsDocument]):
     async def _first(self) -> TopicsDocument:
         """A new cluster has no topics: the first node that looks creates version 0."""
         document = TopicsDocument(0, self._environment.token().hex(), {})
-        return decode_topics(await settle(self._store, version_key(TOPICS, 0), document.encode()))
+        data = await settle(self._store, version_key(TOPICS, 0), run_steps(document.encode()))
+        return run_steps(decode_topics(data))
 
-    async def make(self, change: Change) -> None:
+    async def make(self, change: Change[TopicsDocument]) -> None:
         """Make a change, or find that nothing has to change, by the newest version."""
         while True:
             try:

@@ -7,8 +7,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Generic, Protocol, Self, TypeVar
 
+from ...actors.steps import Steps
 from ..common.errors import StartError
 from .keys import number_of, version_key
+from .loop_work import finished
 from .session_environment import SessionEnvironment
 from .store import Store, settle
 
@@ -29,16 +31,20 @@ class Document(Protocol):
     def numbered(self, version: int, token: str) -> Self:
         """The same content as another version."""
 
-    def encode(self) -> bytes: ...
+    def encode(self) -> bytes | Steps[bytes]: ...
 
 
 D = TypeVar("D", bound=Document)
+
+Decode = Callable[[bytes], D | Steps[D]]
+Change = Callable[[D], D | Steps[D | None] | None]
+"""Returns the document as it should be, or None. It is called again if others were faster."""
 
 Confirm = Callable[[], Awaitable[None]]
 """Raises if this node may not believe what it has created: a name that was deleted can be created again."""
 
 
-async def newest_version(store: Store, prefix: str, decode: Callable[[bytes], D]) -> D | None:
+async def newest_version(store: Store, prefix: str, decode: Decode[D]) -> D | None:
     """None if there is none."""
     while True:
         keys = await store.list(prefix)
@@ -46,7 +52,7 @@ async def newest_version(store: Store, prefix: str, decode: Callable[[bytes], D]
             return None
         [data] = await store.get([keys[-1]])
         if data is not None:  # else it was deleted meanwhile, because there are newer ones
-            return decode(data)
+            return await finished(decode(data))
 
 
 class VersionLog(Generic[D]):
@@ -56,7 +62,7 @@ class VersionLog(Generic[D]):
     """
 
     def __init__(
-        self, store: Store, environment: SessionEnvironment, prefix: str, decode: Callable[[bytes], D], kept: int
+        self, store: Store, environment: SessionEnvironment, prefix: str, decode: Decode[D], kept: int
     ) -> None:
         self.current: D | None = None
         self.prefix = prefix
@@ -83,19 +89,16 @@ class VersionLog(Generic[D]):
         """Whether the version after the one that was read may have been deleted since."""
         return now_s - self._read_s > LIST_AGAIN_TTLS * self._environment.ttl_s
 
-    async def change(self, change: Callable[[D], D | None], confirm: Confirm) -> D | None:
-        """Create the next version. None if nothing has to change, by the newest version.
-
-        ``change`` returns the document as it should be, or None. It is called again if others were faster.
-        """
+    async def change(self, change: Change[D], confirm: Confirm) -> D | None:
+        """Create the next version. None if nothing has to change, by the newest version."""
         async with self._lock:
             while True:
                 document = await self._read()
-                changed = change(document)
+                changed = await finished(change(document))
                 if changed is None:
                     return None
                 changed = changed.numbered(document.version + 1, self._environment.token().hex())
-                data = changed.encode()
+                data = await finished(changed.encode())
                 if await settle(self._store, version_key(self.prefix, changed.version), data) == data:
                     await confirm()
                     self.current = changed
@@ -115,7 +118,7 @@ class VersionLog(Generic[D]):
             [data] = await self._store.get([version_key(self.prefix, document.version + 1)])
             if data is None:
                 break
-            document = self._decode(data)
+            document = await finished(self._decode(data))
         self.current, self._read_s = document, started_s
         if not self._seen or started_s - self._seen[-1][1] > self._kept_s / 4:
             self._seen.append((document.version, started_s))

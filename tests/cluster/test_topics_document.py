@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.actors.errors import CoordinatorError, ErrorCode
+from callboard.actors.steps import run_steps
 from callboard.runtime.cluster.offset_cleanups import OffsetCleanups
 from callboard.runtime.cluster.topics_document import Deletion, SharedTopic, TopicsDocument, decode_topics
-from callboard.runtime.cluster.topics_draft import OffsetsRemain, SharedTopicsDraft
+from callboard.runtime.cluster.topics_draft import OffsetsRemain, SharedTopicsDraft, draft_of
 from callboard.runtime.topics.store import NewTopic
 
 PARTITIONS = 3  # of the offsets topic
@@ -24,10 +25,10 @@ EMPTY = TopicsDocument(0, "", {})
 
 def changed(document: TopicsDocument, *changes: Callable[[SharedTopicsDraft], None]) -> TopicsDocument:
     """The next version after all changes."""
-    draft = SharedTopicsDraft(document, PARTITIONS)
+    draft = run_steps(draft_of(document, PARTITIONS))
     for change in changes:
         change(draft)
-    following = draft.changed()
+    following = run_steps(draft.changed())
     return document if following is None else following.numbered(document.version + 1, "t")
 
 
@@ -81,14 +82,14 @@ def test_name_of_deleted_topic_is_free_when_all_partitions_are_clean() -> None:
     assert document.deletions == (Deletion(2, frozenset({"t"}), frozenset({0, 1, 2})),)
     document = changed(document, lambda draft: draft.clean({2: [0, 2], 5: [1]}))
     with pytest.raises(OffsetsRemain):
-        SharedTopicsDraft(document, PARTITIONS).check_cleaned("t")
+        run_steps(draft_of(document, PARTITIONS)).check_cleaned("t")
     document = changed(document, lambda draft: draft.clean({2: [1]}))
     assert document.deletions == ()
-    SharedTopicsDraft(document, PARTITIONS).check_cleaned("t")
+    run_steps(draft_of(document, PARTITIONS)).check_cleaned("t")
 
 
 def test_topic_cannot_be_deleted_and_created_in_one_version() -> None:
-    draft = SharedTopicsDraft(created(), PARTITIONS)
+    draft = run_steps(draft_of(created(), PARTITIONS))
     draft.delete("t", FIRST)
     with pytest.raises(OffsetsRemain):
         draft.check_cleaned("t")
@@ -114,13 +115,13 @@ def test_document_is_the_same_after_decoding(
     topics: dict[str, SharedTopic], deletions: tuple[Deletion, ...], groups: dict[str, dict[str, int]]
 ) -> None:
     document = TopicsDocument(3, "t", topics, deletions, groups)
-    assert decode_topics(document.encode()) == document
+    assert run_steps(decode_topics(run_steps(document.encode()))) == document
 
 
 def test_document_of_an_earlier_version_has_no_settings_of_groups() -> None:
-    fields = json.loads(TopicsDocument(3, "t", {}).encode())
+    fields = json.loads(run_steps(TopicsDocument(3, "t", {}).encode()))
     del fields["groups"]
-    assert decode_topics(json.dumps(fields).encode()) == TopicsDocument(3, "t", {})
+    assert run_steps(decode_topics(json.dumps(fields).encode())) == TopicsDocument(3, "t", {})
 
 
 class Groups:
