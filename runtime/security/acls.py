@@ -14,6 +14,9 @@ from .resources import Operation, ResourceType
 CHANGED_AT_ONCE_MAX: Final = 200
 """Changes of the indexes in one step. Each takes some microseconds."""
 
+NAMES_PER_STEP: Final = 16
+"""Names that are compared with all prohibitions in one step, whose prefixes may have many lengths."""
+
 ANY_NAME: Final = "*"
 """The literal name of an ACL for all resources of a type."""
 ANY_PRINCIPAL: Final = "User:*"
@@ -266,19 +269,30 @@ class AclTable:
                     return Decision(permission is Permission.ALLOW, _acl_of(question, *match))
         return DEFAULT_DENY if self._indexes.has(resource_type, name) else None
 
-    def decide_any(self, requester: Requester, operation: Operation, resource_type: ResourceType) -> bool:
+    def decide_any(self, requester: Requester, operation: Operation, resource_type: ResourceType) -> Steps[bool]:
         """Return whether an operation is allowed on some name that an ACL has (Authorizer.authorizeByResourceType).
 
         Only ACLs of the very operation, or of all, count. A name is not allowed if it is denied itself, or has a denied
-        prefix.
+        prefix. If the ACLs change meanwhile, it is decided again.
         """
+        version = None
+        is_allowed = False
+        while version != self.version:
+            version = self.version
+            is_allowed = yield from self._decide_any(requester, operation, resource_type)
+        return is_allowed
+
+    def _decide_any(self, requester: Requester, operation: Operation, resource_type: ResourceType) -> Steps[bool]:
         allowed, denied = (
             [names for _, names in self._indexes.find(permission, requester, (Operation.ALL, operation), resource_type)]
             for permission in (Permission.ALLOW, Permission.DENY)
         )
         if any(ANY_NAME in names.literal for names in denied):
             return False
-        return any(_has_permitted(names, denied) for names in allowed)
+        for names in allowed:
+            if (yield from _has_permitted(names, denied)):
+                return True
+        return False
 
 
 def _indexes_of(acls: Iterable[Acl]) -> Steps[AclIndexes]:
@@ -317,17 +331,20 @@ def _acl_of(question: Question, name: str, pattern: PatternType) -> Acl:
     return Acl(resource_type, name, pattern, principal, host, operation, permission)
 
 
-def _has_permitted(allowed: Names, denied: Sequence[Names]) -> bool:
+def _has_permitted(allowed: Names, denied: Sequence[Names]) -> Steps[bool]:
     """Whether there is a permission whose names no prohibition covers. ``allowed`` is not empty."""
     if not denied or ANY_NAME in allowed.literal:
         return True
-    literal = allowed.literal.keys() - {name for names in denied for name in names.literal}
-    remaining = [*literal, *allowed.prefixed]
-    for names in denied:
-        prefixes = names.prefixed
-        for length in names.prefix_lengths:
-            remaining = [name for name in remaining if name[:length] not in prefixes]
-    return bool(remaining)
+    for name_piece in pieces(tuple(allowed.literal), NAMES_PER_STEP):
+        for name in name_piece:
+            if not any(name in names.literal or names.prefix_of(name) is not None for names in denied):
+                return True
+        yield
+    for prefixes in pieces(tuple(allowed.prefixed), NAMES_PER_STEP):
+        if any(all(names.prefix_of(prefix) is None for names in denied) for prefix in prefixes):
+            return True
+        yield
+    return False
 
 
 class AclRules(NamedTuple):
@@ -349,15 +366,15 @@ class AclRules(NamedTuple):
             return decision
         return DEFAULT_ALLOW if self.allows_without_acls else DEFAULT_DENY
 
-    def decide_any(self, requester: Requester, operation: Operation, resource_type: ResourceType) -> bool:
+    def decide_any(self, requester: Requester, operation: Operation, resource_type: ResourceType) -> Steps[bool]:
         """Return whether an operation is allowed on some resource of a type.
 
         Kafka asks for a name of its own first, so that super users, and everybody where nothing is restricted, are
         allowed everything.
         """
-        return self.decide(requester, operation, resource_type, PROBED_NAME).is_allowed or self.table.decide_any(
-            requester, operation, resource_type
-        )
+        if self.decide(requester, operation, resource_type, PROBED_NAME).is_allowed:
+            return True
+        return (yield from self.table.decide_any(requester, operation, resource_type))
 
 
 PROBED_NAME: Final = "hardcode"

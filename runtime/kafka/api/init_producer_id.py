@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from ....actors.errors import CoordinatorError, ErrorCode
+from ....actors.steps import Steps
 from ....actors.transactions.messages import InitProducerId, ProducerIdAssigned
-from ..authorization.authorize import authorize
+from ..authorization.authorize import (
+    ALL_ALLOWED,
+    CLUSTER,
+    Verdicts,
+    allows_everything,
+    authorize,
+    authorize_in_steps,
+)
 from ..authorization.checks import WRITE_IDEMPOTENTLY, WRITE_TRANSACTIONAL_ID
 from ..call import Call
 from ..codec.codes import NO_THROTTLE, milliseconds, producer_error
@@ -14,12 +22,24 @@ NO_PRODUCER = -1
 FENCED_FROM = 4
 
 
-def handle(call: Call) -> None:
+def handle(call: Call) -> Steps[None] | None:
+    """Whether a client may write to any topic at all may depend on many ACLs: that is decided in steps."""
+    name = call.request.transactional_id
+    if name is None and not allows_everything(call):
+        return _handle_in_steps(call)
+    _answer(call, ALL_ALLOWED if name is None else authorize(call, WRITE_TRANSACTIONAL_ID, (name,)))
+    return None
+
+
+def _handle_in_steps(call: Call) -> Steps[None]:
+    _answer(call, (yield from authorize_in_steps(call, WRITE_IDEMPOTENTLY, CLUSTER)))
+
+
+def _answer(call: Call, verdicts: Verdicts) -> None:
     request = call.request
     producer_id = int(getattr(request, "producer_id", NO_PRODUCER))
     epoch = getattr(request, "producer_epoch", NO_PRODUCER)
     name = request.transactional_id
-    verdicts = authorize(call, WRITE_IDEMPOTENTLY) if name is None else authorize(call, WRITE_TRANSACTIONAL_ID, (name,))
     if verdicts.error:
         call.respond_with_bytes(encode(call, ProducerIdAssigned(verdicts.error)))
     elif name == "" or (producer_id == NO_PRODUCER) != (epoch == NO_PRODUCER):

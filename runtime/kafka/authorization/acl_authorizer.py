@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ....actors.steps import Steps
 from ...security.acl_store import AclStore
 from ...security.acls import AclRules, Requester
 from ...security.resources import Operation, ResourceType
@@ -35,7 +36,7 @@ class AclAuthorizer:
             for operation, resource_type, name, _ in actions
         ]
 
-    def authorize_any(self, context: RequestContext, operation: Operation, resource_type: ResourceType) -> bool:
+    def authorize_any(self, context: RequestContext, operation: Operation, resource_type: ResourceType) -> Steps[bool]:
         return self._current_rules().decide_any(_requester(context), operation, resource_type)
 
     def _current_rules(self) -> AclRules:

@@ -79,7 +79,7 @@ def authorize_in_steps(call: Call, check: Check, names: Iterable[str]) -> Steps[
     for piece in pieces(names):
         items.update(dict.fromkeys(piece))
         yield
-    if not items or _is_allowed_by_other(authorizer, context, check):
+    if not items or (yield from _is_allowed_by_other(authorizer, context, check)):
         return ALL_ALLOWED
     operation, resource_type = check.operation, check.resource_type
     granted = _grants_of(call) if _may_be_remembered(check, len(items)) else None
@@ -133,14 +133,15 @@ def are_granted(call: Call, check: Check, names: Iterable[str]) -> bool:
     return all((operation, resource_type, name) in granted for name in names)
 
 
-def _is_allowed_by_other(authorizer: Authorizer, context: RequestContext, check: Check) -> bool:
+def _is_allowed_by_other(authorizer: Authorizer, context: RequestContext, check: Check) -> Steps[bool]:
     """Whether the operation ``unless`` of the check allows all items. As in Kafka, its denial is not logged."""
     if check.unless is None:
         return False
     operation, resource_type = check.unless
     if resource_type is ResourceType.CLUSTER:
         return authorizer.authorize(context, [Action(operation, resource_type, CLUSTER_NAME, False)])[0]
-    return authorizer.authorize_any(context, operation, resource_type)
+    is_allowed = authorizer.authorize_any(context, operation, resource_type)
+    return is_allowed if isinstance(is_allowed, bool) else (yield from is_allowed)
 
 
 def audience(call: Call) -> Hashable:

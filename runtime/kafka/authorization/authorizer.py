@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from ....actors.steps import Steps
 from ...security.acl_store import AclStore
 from ...security.resources import Operation, ResourceType
 from ..authentication.principal import Principal
@@ -52,7 +53,9 @@ class Authorizer(Protocol):
     def authorize(self, context: RequestContext, actions: Sequence[Action]) -> Sequence[bool]:
         """Return for each action whether it is allowed. Raises NotServed to close the connection instead."""
 
-    def authorize_any(self, context: RequestContext, operation: Operation, resource_type: ResourceType) -> bool:
+    def authorize_any(
+        self, context: RequestContext, operation: Operation, resource_type: ResourceType
+    ) -> bool | Steps[bool]:
         """Return whether an operation is allowed on some resource of a type, as Kafka's authorizeByResourceType."""
 
 
