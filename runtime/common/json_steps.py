@@ -15,7 +15,7 @@ DEPTH_MAX = 20
 """Of objects and arrays with longer texts."""
 
 CLOSING = {"{": "}", "[": "]"}
-_ENDS_OF_ITEMS = ("}},", "]],", "},", "],")
+_ENDS_OF_ITEMS = ("}},", "]],", "},", "],", ",")
 _TOKENS = re.compile(r'"(?:[^"\\]++|\\.)*+"|[][{},"]', re.DOTALL)
 _WHITE_SPACE = re.compile(r"[ \t\n\r]*")
 _scan = json.JSONDecoder().raw_decode
@@ -61,6 +61,7 @@ def _container(text: str, position: int, depth: int) -> Steps[tuple[Any, int]]:
     while not is_closed:
         found = _items(text, position, opening)
         if found is None:
+            yield
             position = yield from _add_item(text, position, container, depth)
             is_closed = text[position] == CLOSING[opening]
             position += 1

@@ -18,6 +18,10 @@ def ranges_in_steps(topics: Iterable[Topic | None]) -> Steps[dict[str, Offsets]]
     ranges: dict[str, Offsets] = {}
     read = 0
     for topic in topics:
+        read += 1
+        if read >= PARTITIONS_PER_STEP:
+            read = 0
+            yield
         if topic is None or topic.is_internal or topic.leader_epoch == NOT_LED:
             continue
         starts, ends = array("q"), array("q")

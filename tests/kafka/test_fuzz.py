@@ -13,7 +13,6 @@ import asyncio
 import logging
 import os
 import resource
-from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
@@ -23,22 +22,20 @@ from typing import Any, NamedTuple
 
 import pytest
 import uvloop
+from ask_node_helpers import OF_CLIENTS, random_message
+from fuzz_helpers import WATCHED, Fuzzer, beat, describe_reference_groups, reference_groups
 from harness import (
-    Client,
-    Member,
-    MemoryClient,
-    NodeHarness,
-    commit_values,
     framed,
-    heartbeat_values,
-    join_and_sync,
     random_entity,
     running_node,
 )
 from peers.wire import message_type
 from request_helpers import API_VERSIONS, array_requests, encode_body, encode_request
 
-from callboard.runtime.kafka.api import Api
+from callboard.runtime.kafka.api import OWN_APIS, Api
+from callboard.runtime.kafka.codec.message_json import write_message
+from callboard.runtime.kafka.codec.own_api import ASK_NODE
+from callboard.runtime.kafka.node_subjects import SUBJECTS
 
 FRAMES = int(os.environ.get("CALLBOARD_FUZZ_FRAMES", "40000"))
 SEED = int(os.environ.get("CALLBOARD_FUZZ_SEED", "20261122"))
@@ -47,8 +44,6 @@ REQUEST_BYTES_MAX = 1_000_000
 VARIANTS = 4  # valid requests per version
 FRAMES_A_TURN = 10
 FRAMES_A_BEAT = 100
-CONNECTIONS_MAX = 50  # with pending requests; then the oldest disconnects
-WATCHED = ("watched-1", "watched-2", "watched-3")
 
 CANNOT_TOUCH = ("heartbeat", "leave_group", "sync_group", "offset_commit", "describe_groups", "delete_groups")
 """Requests that may name a reference group: without a member id they are refused, or only read."""
@@ -76,7 +71,7 @@ class Payload(NamedTuple):
 def payloads(random: Random) -> list[Payload]:
     """Valid requests of every version. Topics are not deleted, so that commits succeed."""
     result = []
-    for api, version in API_VERSIONS:
+    for api, version in [*API_VERSIONS, *((own, own.max_version) for own in OWN_APIS)]:
         if api.name == "delete_topics":
             continue
         types = message_type(api.name, version, "request")
@@ -86,6 +81,7 @@ def payloads(random: Random) -> list[Payload]:
         )
         for _ in range(VARIANTS):
             entity = use_known_partition(api, use_reference_group(api, random_entity(types, random), random), random)
+            entity = use_subject(api, entity, random)
             data = encode_request(api.key, version, encode_body(entity), types.__flexible__)[4:]
             result.append(Payload(api, version, entity, data, counts))
     return result
@@ -115,6 +111,15 @@ def use_known_partition(api: Api, entity: Any, random: Random) -> Any:
     )
     no_member = {name: value for name, value in NOBODY.items() if hasattr(entity, name)}
     return replace(entity, topics=topics or entity.topics, **no_member)
+
+
+def use_subject(api: Api, entity: Any, random: Random) -> Any:
+    """AskNode with a message, as a client may send it."""
+    if api.name != ASK_NODE:
+        return entity
+    subject = random.choice(OF_CLIENTS)
+    message = random_message(SUBJECTS[subject].message, random)
+    return replace(entity, subject=subject, group_id=message.group_id, content=write_message(message))
 
 
 # Ways to damage a request ---------------------------------------------------------------------------------------------
@@ -261,59 +266,6 @@ WAYS: tuple[Way, ...] = (
 )
 
 
-# Reference groups and result ------------------------------------------------------------------------------------------
-
-
-async def reference_groups(client: Client) -> list[Member]:
-    """Create three Stable groups with one member and one offset."""
-    members = []
-    for group_id in WATCHED:
-        member = await join_and_sync(client, group_id, session_timeout=1_800_000)
-        await client.ask("offset_commit", 9, **commit_values(group_id, member))
-        members.append(member)
-    return members
-
-
-async def describe_reference_groups(client: Client) -> Any:
-    described = await client.ask("describe_groups", groups=list(WATCHED), include_authorized_operations=False)
-    groups = [{"group_id": group_id, "member_id": None, "member_epoch": -1, "topics": None} for group_id in WATCHED]
-    return described, await client.ask("offset_fetch", 9, groups=groups, require_stable=True)
-
-
-class Fuzzer:
-    """Feeds frames to fake connections that can handle a request at once."""
-
-    def __init__(self, harness: NodeHarness) -> None:
-        self.closed: Counter[str] = Counter()
-        self.fed: Counter[str] = Counter()
-        self.answers = 0
-        self._harness = harness
-        self._waiting: deque[MemoryClient] = deque()
-        self._idle: list[MemoryClient] = []
-
-    def feed(self, way: str, data: bytes) -> None:
-        client = self._idle.pop() if self._idle else MemoryClient(self._harness.node)
-        client.feed(data)
-        self.fed[way] += 1
-        self.closed[way] += client.is_closed
-        self._waiting.append(client)
-
-    def sort(self) -> None:
-        """After an iteration of the loop: answered connections are idle; those with an incomplete frame are dropped."""
-        for _ in range(len(self._waiting)):
-            client = self._waiting.popleft()
-            if client.transport.written and not (client.is_closed or client.connection.requests.calls):
-                self.answers += 1
-                client.transport.written.clear()
-                self._idle.append(client)
-            elif client.is_closed or client.connection.splitter.is_in_frame:
-                client.close()
-            else:
-                self._waiting.append(client)
-        while len(self._waiting) > CONNECTIONS_MAX:
-            self._waiting.popleft().close()
-
-
 @contextmanager
 def memory_for(size: int) -> Iterator[None]:
     """Limit the memory of the process to the current size plus ``size`` bytes; more raises MemoryError."""
@@ -354,11 +306,6 @@ async def fuzz(folder: Path) -> None:
             await beat(client, group_id, member)
         check_counts(fuzzer)
         assert harness.node.groups.counters.commits > FRAMES / 1000, "too few commits were appended to the log"
-
-
-async def beat(client: Client, group_id: str, member: Member) -> None:
-    """Check that requests of other clients are answered."""
-    assert (await client.ask("heartbeat", **heartbeat_values(group_id, member)))["error_code"] == "NONE"
 
 
 def check_counts(fuzzer: Fuzzer) -> None:

@@ -6,16 +6,16 @@ many executed lines as that of the other, and one or two for each item: a list c
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import MemoryClient, NodeHarness, async_test, running_node
+from harness import async_test, running_node
+from longest_steps import longest_step
 from peers.wire import message_type
 from request_helpers import encode_request
 from request_shapes import REQUESTS, array_names, shapes
-from work_counter import WorkCounter, _one_step_a_turn, endless_clock
+from work_counter import _one_step_a_turn, endless_clock
 
 from callboard.runtime.kafka.api import Api
 from callboard.runtime.kafka.connections import connection
@@ -27,7 +27,6 @@ FEW, MANY = 500, 1_000
 """500 of the largest items are more than 32 kB: from there on the lengths of strings are checked first."""
 
 LINES_PER_ITEM = 2
-IDLE_TURNS = 50  # without a response: the request is parked, such as a JoinGroup
 
 BOUNDED = {
     "join_group protocols": "group_max_member_protocols is 1,000",
@@ -48,26 +47,6 @@ def requests_with_new_arrays() -> Iterator[tuple[Api, int, frozenset[str]]]:
 
 
 CASES = list(requests_with_new_arrays())
-
-
-async def send(harness: NodeHarness, data: bytes, counter: WorkCounter) -> None:
-    """Send a request on a connection of its own. Count the steps until it is answered, refused or parked, and freed."""
-    client, slices, idle_turns = MemoryClient(harness.node), harness.node.services.slices, 0
-    client.feed(data)
-    while len(slices) or (not (client.transport.written or client.is_closed) and idle_turns < IDLE_TURNS):
-        await asyncio.sleep(0)
-        counter.end_piece()
-        idle_turns = 0 if len(slices) else idle_turns + 1
-    client.close()
-
-
-async def longest_step(harness: NodeHarness, data: bytes) -> int:
-    """The executed lines of the longest step of a request, when its code is loaded and caches are filled."""
-    await send(harness, data, WorkCounter())
-    counter = WorkCounter()
-    with counter.counting():
-        await send(harness, data, counter)
-    return counter.longest
 
 
 def requests(api: Api, version: int, arrays: frozenset[str], size: int) -> Iterator[tuple[str, bytes]]:

@@ -22,6 +22,8 @@ from typing import Any
 from kio.serial import entity_reader, entity_writer
 
 from callboard.runtime.client.frame_socket import ConnectionEnded, FrameSocket
+from callboard.runtime.kafka.codec.own_api import ASK_NODE
+from callboard.runtime.kafka.codec.own_messages import MESSAGES
 
 ANSWER_TIMEOUT_S = 30.0
 FRAME_SIZE = struct.Struct(">i")
@@ -80,7 +82,9 @@ def decode(name: str, version: int, payload: bytes) -> dict[str, Plain]:
 
 @cache
 def message_type(name: str, version: int, kind: str) -> Any:
-    """kio's class of an API's request or response in a version."""
+    """kio's class of an API's request or response in a version, or ours of the API that Kafka does not have."""
+    if name == ASK_NODE:
+        return MESSAGES[kind]
     module = import_module(f"kio.schema.{name}.v{version}.{kind}")
     return getattr(module, "".join(word.capitalize() for word in name.split("_")) + kind.capitalize())
 
