@@ -14,13 +14,14 @@ from ..common.errors import StartError
 
 CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 PRIVATE_KEY: Final = re.compile(r"-----BEGIN ([A-Z]+ )*PRIVATE KEY-----")
-OTHERS_MAY_READ: Final = stat.S_IROTH | stat.S_IWOTH
+NOT_ALLOWED: Final = stat.S_IWGRP | stat.S_IXGRP | stat.S_IRWXO
+"""Permissions that a private key must not have: the rule of PostgreSQL for a key of root. Kafka has none."""
 
 
 def read_pem(setting: str, path: Path, *, is_private: bool = False) -> str:
     """The content of a file. ``setting``: its name, for errors.
 
-    Raises StartError if it cannot be read, or if it is private and other users may read it.
+    Raises StartError if it cannot be read, or if it is private and others may change it, or all users may read it.
     """
     try:
         with path.open(encoding="latin-1") as file:  # text around the blocks has any encoding
@@ -28,10 +29,12 @@ def read_pem(setting: str, path: Path, *, is_private: bool = False) -> str:
             text = file.read()
     except OSError as error:
         raise StartError(f"cannot read {setting} '{path}': {error.strerror}; expected a PEM file") from error
-    if is_private and mode & OTHERS_MAY_READ:
+    if is_private and mode & NOT_ALLOWED:
+        who = "every user of this machine" if mode & stat.S_IRWXO else "every user of its group"
+        what = "change" if mode & (stat.S_IWGRP | stat.S_IWOTH) else "read"
         raise StartError(
-            f"{setting} '{path}' has the permissions {mode:04o}, so every user of this machine may read the private"
-            f" key: expected at most 0640, as after chmod o-rwx '{path}'"
+            f"{setting} '{path}' has the permissions {mode:04o}, so {who} may {what} the private key: expected at most"
+            f" 0640, as after chmod g-wx,o-rwx '{path}'"
         )
     return text
 

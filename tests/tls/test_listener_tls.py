@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import subprocess
 import traceback
 from datetime import timedelta
 from pathlib import Path
@@ -42,11 +43,40 @@ def test_file_that_is_not_there_is_named(files: TlsFolder) -> None:
     assert f"cannot read ssl_keystore_location '{path}': No such file" in refusal(files, ssl_keystore_location=path)
 
 
-def test_private_key_that_others_may_read_is_refused(files: TlsFolder) -> None:
-    files.keystore.chmod(0o644)
-    assert "has the permissions 0644, so every user of this machine may read" in refusal(files)
-    files.keystore.chmod(0o640)
+@pytest.mark.parametrize(
+    ("mode", "reason"),
+    [
+        (0o644, "every user of this machine may read the private key"),
+        (0o602, "every user of this machine may change the private key"),
+        (0o646, "every user of this machine may change the private key"),
+        (0o660, "every user of its group may change the private key"),
+        (0o620, "every user of its group may change the private key"),
+    ],
+)
+def test_private_key_that_others_may_read_or_change_is_refused(files: TlsFolder, mode: int, reason: str) -> None:
+    files.keystore.chmod(mode)
+    refused = refusal(files)
+    assert f"has the permissions {mode:04o}, so {reason}: expected at most 0640" in refused
+    subprocess.run(refused[refused.rindex("chmod") :], shell=True, check=True)
     listener_tls(files)
+
+
+@pytest.mark.parametrize("mode", [0o400, 0o600, 0o440, 0o640])
+def test_private_key_of_its_owner_or_for_its_group_to_read_is_used(files: TlsFolder, mode: int) -> None:
+    files.keystore.chmod(mode)
+    listener_tls(files)
+
+
+def test_changed_private_key_that_others_may_change_is_not_used(
+    files: TlsFolder, caplog: pytest.LogCaptureFixture
+) -> None:
+    tls = listener_tls(files)
+    before = tls.context
+    files.authority.issue(SERVER_NAME).write(files.keystore)
+    files.keystore.chmod(0o660)
+    tls.reload()
+    assert tls.context is before
+    assert "every user of its group may change the private key" in caplog.text
 
 
 @pytest.mark.parametrize("missing", ["private key", "certificate"])

@@ -14,6 +14,7 @@ from audit_helpers import audit_lines
 from cryptography import x509
 from harness import DEADLINE_S, Client, NodeHarness, async_test, frame, join_values, running_node
 from peers.wire import Hangup
+from sasl_helpers import add_user, log_in
 from tls_helpers import SERVER_NAME, Authority, TlsFolder
 
 from callboard.runtime.node.metrics import metrics
@@ -188,6 +189,34 @@ async def test_client_without_a_valid_certificate_is_refused(
         await until(lambda: not len(harness.node.connections), "the connection has ended")
         assert harness.node.services.sasl.logins.counts == {("SSL", "certificate"): 1}
     assert reason in caplog.text
+
+
+@async_test
+async def test_certificate_is_required_besides_sasl_and_the_user_is_that_of_sasl(files: TlsFolder) -> None:
+    settings = {**files.settings(ssl_client_auth="required"), "sasl_enabled_mechanisms": "PLAIN,SCRAM-SHA-256"}
+    listener = files.listener()._replace(protocol="SASL_SSL", settings=settings)
+    async with running_node(files.folder / "data", {"listeners": (listener,)}, audit="file") as harness:
+        await add_user(harness.node.services.security)
+        for mechanism in ("PLAIN", "SCRAM-SHA-256"):
+            client = await harness.connect(files.client_context("duke"))
+            assert (await log_in(client, mechanism=mechanism))["error_code"] == "NONE"
+            await client.ask("api_versions", 0)
+            [connection] = harness.node.connections
+            assert str(connection.principal) == "User:alice"
+            await client.close()
+            await until(lambda: not len(harness.node.connections), "the connection has ended")
+        stranger = await harness.connect(files.client_context())
+        with pytest.raises((Hangup, ssl.SSLError)):
+            await log_in(stranger)
+        await until(lambda: not len(harness.node.connections), "the connection has ended")
+        failed = ("SSL", "certificate")
+        assert harness.node.services.sasl.logins.counts[failed] == 1
+    seen = [(line["kind"], line.get("principal", ""), line["mechanism"]) for line in audit_lines(files.folder / "data")]
+    assert seen == [
+        ("authenticated", "User:alice", "PLAIN"),
+        ("authenticated", "User:alice", "SCRAM-SHA-256"),
+        ("refused", "", "SSL"),
+    ]
 
 
 # Other bytes ----------------------------------------------------------------------------------------------------------
