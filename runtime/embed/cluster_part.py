@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 
 from ...actors.errors import CoordinatorError, ErrorCode
-from ..client.security import load_security
+from ..client.security import NO_SECURITY, ClientSecurity, load_security
 from ..cluster.engines import open_store
 from ..cluster.register_follower import RegisterFollower
 from ..cluster.session_environment import SessionEnvironment
@@ -14,7 +14,10 @@ from ..cluster.store import StoreRefused
 from ..common.errors import StartError
 from ..common.logs import get_logger
 from ..member.local import LocalConnector
+from ..settings.listeners import PLAINTEXT
+from ..settings.table import Options
 from .any_group import requests_of
+from .cluster_environment import peer_security
 from .cluster_members import ClusterConnector
 from .cluster_requests import ClusterRequests
 from .group_owners import GroupOwners, RegisterSource
@@ -32,13 +35,13 @@ log = get_logger("callboard.cluster")
 class ClusterPart:
     """``local``: reaches the node of this process; None for an observer. ``refusal``: why the cluster cannot be used.
 
-    It outlives the node, which a restart replaces. The environment variables of clients say how it connects to nodes.
+    It outlives the node, which a restart replaces. ``security``: of connections to the nodes, see ``security_of``.
     """
 
-    def __init__(self, local: LocalConnector | None) -> None:
+    def __init__(self, local: LocalConnector | None, security: ClientSecurity = NO_SECURITY) -> None:
         self.refusal = ""
         self._local = local
-        self._owners = GroupOwners(security=load_security())
+        self._owners = GroupOwners(security=security)
         self._news = asyncio.Event()
         self.connector = ClusterConnector(self._owners, local)
         self.requests = ClusterRequests(self._owners, self._set_settings, self._own_resets)
@@ -93,6 +96,17 @@ class ClusterPart:
         node = self._local.node
         assert node is not None, "asked while the coordinator runs"
         return await requests_of(node).resets()
+
+
+def security_of(options: Options, *, is_observer: bool) -> ClientSecurity:
+    """How a process connects to the nodes: as the environment variables of clients say, else as its node does.
+
+    Raises StartError.
+    """
+    given = load_security()
+    if is_observer or given.settings.protocol != PLAINTEXT:
+        return given
+    return peer_security(options)
 
 
 class Observer:

@@ -148,11 +148,11 @@ class EmbeddedNode:
     # In a cluster ----------------------------------------------------------------------------------------------------
 
     async def _join_cluster(self) -> None:
-        from .cluster_part import ClusterPart, Observer
+        from .cluster_part import ClusterPart, Observer, security_of
 
         if self.cluster is None:
             local = None if self.is_observer else self._local_connector(asyncio.get_running_loop())
-            self.cluster = ClusterPart(local)
+            self.cluster = ClusterPart(local, security_of(self.options, is_observer=self.is_observer))
         cluster, options = self.cluster, self.options.cluster
         try:
             if self.is_observer:

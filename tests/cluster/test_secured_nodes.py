@@ -94,7 +94,7 @@ async def test_authority_and_certificates_are_replaced_in_a_rolling_restart(
     """
     certificates, new = Certificates(tmp_path), Authority("New authority")
     for setting, value in certificates.settings("ops").items():
-        monkeypatch.setenv(f"CALLBOARD_{setting.replace('.', '_').upper()}", value)  # of the method offsets()
+        monkeypatch.setenv(f"CALLBOARD_{setting.replace('.', '_').upper()}", value)  # nodes have no rights
     serials: set[str] = set()
     steps: tuple[Callable[[], object], ...] = (
         lambda: certificates.trust(certificates.tls.authority, new),
