@@ -21,6 +21,7 @@ from .base import DEFERRED, ResilientActor
 from .engine_ports import Clock, ReplyTo
 from .errors import ErrorCode
 from .messages import Append, Drain, Flush, PartitionClosed, PartitionOpened, RoundDone, Written
+from .new_tuple import new_tuple
 from .ports import NO_EPOCH, NO_EPOCHS, Appended, Entry, Log, are_long
 from .steps import Steps
 
@@ -155,7 +156,7 @@ class OffsetWriterActor(ResilientActor):
 
 def _notify_owner(append: Append, outcome: Appended) -> None:
     try:
-        append.owner.tell(Written(outcome, append.entry.records, append.context))
+        append.owner.tell(new_tuple(Written, (outcome, append.entry.records, append.context)))
     except pykka.ActorDeadError:  # a group that was unloaded; as in Kafka, the client has to ask the new owner
         answer = getattr(append.context, "answer", None)
         if answer is not None:

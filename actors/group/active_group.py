@@ -15,6 +15,7 @@ import pykka
 from ..base import ActorRef, requeue_first
 from ..errors import ErrorCode
 from ..messages import Append, GroupChanged, GroupRequest
+from ..new_tuple import new_tuple
 from ..ports import Entry
 from ..records import Record
 from ..steps import Steps, run_steps
@@ -132,7 +133,8 @@ class ActiveGroup:
 
     def append(self, records: tuple[Record, ...], context: Any) -> None:
         """Append records as one entry. The actor gets ``Written`` with ``context``."""
-        self.environment.writer.tell(Append(self.actor, Entry(self.partition, records), context))
+        entry = new_tuple(Entry, (self.partition, records))
+        self.environment.writer.tell(new_tuple(Append, (self.actor, entry, context)))
         self.in_flight.appends_sent += 1  # after tell: if it raises, no outcome will follow
 
     def close(self, error: ErrorCode, reason: Reason) -> None:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from ..engine_ports import ReplyTo
 from ..errors import NO_ERROR, ErrorCode
 from ..messages import Committed, OffsetsDeleted, Protocol
+from ..new_tuple import new_tuple
 from .reset_messages import OffsetsReset
 
 log = logging.getLogger("callboard.actors")
@@ -43,7 +44,7 @@ class CommitContext(NamedTuple):
         if error is not NO_ERROR:
             append_error = APPEND_ERRORS.get(error, error)
             errors = tuple(append_error if own_error is NO_ERROR else own_error for own_error in errors)
-        deliver_reply(self.reply, Committed(errors, durability, self.limit))
+        deliver_reply(self.reply, new_tuple(Committed, (errors, durability, self.limit)))
 
 
 class ReplyContext(NamedTuple):

@@ -13,6 +13,7 @@ from ..engine_ports import ReplyTo
 from ..error_reply import error_reply
 from ..errors import NO_ERROR, ErrorCode
 from ..messages import Committed, OffsetCommit, OffsetDelete, OffsetFetch, OffsetsDeleted, TxnOffsetCommit
+from ..new_tuple import new_tuple
 from ..records import OffsetRecord, Record
 from ..steps import SHORT_WORK_ITEMS, Steps, pieces
 from .active_group import ActiveGroup
@@ -101,7 +102,7 @@ def _append_commits(
         limit = limit if len(records) == count else "offsets_max_per_group"
     if not records:
         return Committed(errors, limit=limit)
-    active.append(records, CommitContext(reply, errors, limit))
+    active.append(records, new_tuple(CommitContext, (reply, errors, limit)))
     return DEFERRED
 
 

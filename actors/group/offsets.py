@@ -11,6 +11,7 @@ from typing import Any
 from ..errors import NO_ERROR, ErrorCode
 from ..memory import OFFSET_BYTES, TOPIC_OFFSETS_BYTES
 from ..messages import Fetched, FetchedOffset, OffsetCommit, OffsetFetch, TxnOffsetCommit, no_offset
+from ..new_tuple import new_tuple
 from ..records import (
     CLASSIC,
     GroupStateRecord,
@@ -435,8 +436,9 @@ def commit_records(
             errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
             continue
         errors.append(NO_ERROR)
-        value = OffsetValue(commit.offset, commit.leader_epoch, commit.metadata, now_ms, expire_ms)
-        records.append(OffsetRecord(request.group_id, commit.topic, commit.partition, value))
+        _, _, offset, leader_epoch, metadata = commit
+        value = new_tuple(OffsetValue, (offset, leader_epoch, metadata, now_ms, expire_ms))
+        records.append(new_tuple(OffsetRecord, (request.group_id, commit.topic, commit.partition, value)))
     return tuple(errors), tuple(records)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from ...actors.errors import ErrorCode
+from ...actors.new_tuple import new_tuple
 from ...actors.ports import Appended, Entry, are_long
 from ...actors.records import MarkerRecord, OffsetRecord, PendingOffsetRecord, Record, item_count
 from ...actors.steps import Steps, pieces, run_steps
@@ -79,7 +80,7 @@ class _FramedRound:
             framed = by_partition.get(partition)
             if framed is None:
                 framed = by_partition[partition] = []
-            self.outcomes.append(Appended(_NONE, end_offsets[partition] + len(framed), durability))
+            self.outcomes.append(new_tuple(Appended, (_NONE, end_offsets[partition] + len(framed), durability)))
             for record in records:
                 framed.append(frame(record, len(framed)))
 

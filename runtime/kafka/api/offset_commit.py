@@ -14,6 +14,7 @@ from uuid import UUID
 
 from ....actors.errors import ErrorCode
 from ....actors.messages import Commit, Committed, OffsetCommit
+from ....actors.new_tuple import new_tuple
 from ....actors.steps import Steps, pieces, run_steps
 from ..authorization.authorize import Verdicts, are_granted, authorize, authorize_in_steps
 from ..authorization.checks import READ_GROUP, READ_TOPIC
@@ -100,7 +101,8 @@ def _commit_few_of_one_topic(call: Call, topic: Any) -> bool:
         if not 0 <= index < count:
             return False
         epoch = partition.committed_leader_epoch if has_epoch else NO_LEADER_EPOCH
-        commits.append(Commit(name, index, partition.committed_offset, epoch, partition.committed_metadata or ""))
+        offset, metadata = partition.committed_offset, partition.committed_metadata or ""
+        commits.append(new_tuple(Commit, (name, index, offset, epoch, metadata)))
         targets.append((name, topic_id, index))
     call.ask_group(_message(call, commits), partial(_encode, (), tuple(targets)))
     return True
@@ -169,15 +171,18 @@ def _ask_group(call: Call, split: SplitCommits, counts: Sequence[int]) -> None:
 def _message(call: Call, commits: Sequence[Commit]) -> OffsetCommit:
     request, version = call.request, call.schema.version
     group_id, generation_id = request.group_id, request.generation_id_or_member_epoch
-    return OffsetCommit(
-        group_id,
-        request.member_id,
-        request.group_instance_id if version >= INSTANCE_ID_FROM else None,
-        generation_id,
-        tuple(commits),
-        milliseconds(request.retention_time) if version <= RETENTION_UNTIL else -1,
-        version >= UNKNOWN_GROUP_FROM,
-        call.services.used_member_ids.last(call.connection, group_id) if generation_id < 0 else "",
+    return new_tuple(
+        OffsetCommit,
+        (
+            group_id,
+            request.member_id,
+            request.group_instance_id if version >= INSTANCE_ID_FROM else None,
+            generation_id,
+            tuple(commits),
+            milliseconds(request.retention_time) if version <= RETENTION_UNTIL else -1,
+            version >= UNKNOWN_GROUP_FROM,
+            call.services.used_member_ids.last(call.connection, group_id) if generation_id < 0 else "",
+        ),
     )
 
 
