@@ -7,6 +7,8 @@ import re
 from typing import Any
 
 import httpx
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 import callboard.web
 from callboard import Coordinator
@@ -17,8 +19,9 @@ ORIGIN = "http://callboard"
 class Browser:
     """Follows links and sends forms as a browser does: with its cookies, with Origin, and with all hidden fields."""
 
-    def __init__(self, coordinator: Coordinator, **options: Any) -> None:
+    def __init__(self, coordinator: Coordinator, mounted_at: str = "", **options: Any) -> None:
         app = callboard.web.app(coordinator, **options)
+        app = Starlette(routes=[Mount(mounted_at, app)]) if mounted_at else app
         self.client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=ORIGIN)
 
     async def get(self, path: str, status: int = 200) -> str:

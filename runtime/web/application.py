@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from importlib.resources import files
 from typing import Final
+from urllib.parse import unquote_to_bytes
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -124,7 +126,10 @@ async def openapi(request: Request) -> Response:
 
 
 class QuotedPaths:
-    """Routes the path as it was sent: a group's name may have a slash, which is percent-encoded then."""
+    """Routes the path as it was sent: a group's name may have a slash, which is percent-encoded then.
+
+    The path where the app is mounted stays decoded, since Starlette compares it with ``root_path``, which is.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -132,5 +137,14 @@ class QuotedPaths:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         raw = scope.get("raw_path")
         if raw:
-            scope = {**scope, "path": raw.partition(b"?")[0].decode("latin-1")}
+            scope = {**scope, "path": _quoted_path(raw.partition(b"?")[0], scope.get("root_path", ""))}
         await self._app(scope, receive, send)
+
+
+def _quoted_path(raw: bytes, root_path: str) -> str:
+    """The path as it was sent, but for the root path, if it begins with that."""
+    root = root_path.encode()
+    begin = re.match(rb"(?:%%[0-9A-Fa-f]{2}|.){%d}" % len(root), raw, re.DOTALL)
+    if begin is None or unquote_to_bytes(begin[0]) != root:
+        return raw.decode("latin-1")
+    return root_path + raw[begin.end() :].decode("latin-1")

@@ -7,6 +7,7 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -73,6 +74,18 @@ def test_reset_is_planned_confirmed_made_watched_and_undone(tmp_path: Path) -> N
     run(check, data=tmp_path, audit="file")
     lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
     assert [line["reason"] for line in lines if line.get("reason")] == [REASON["reason"]] * 2
+
+
+@pytest.mark.parametrize("path", ["/groups of jobs", "/100%"])
+def test_form_of_a_mounted_page_makes_its_change(path: str) -> None:
+    async def check(coordinator: Coordinator, _: Api) -> None:
+        await make_groups(coordinator)
+        browser, quoted = Browser(coordinator, mounted_at=path), quote(path)
+        where = await browser.send(await browser.get(f"{quoted}/groups/mails/delete"), REASON)
+        assert where.startswith(f"{quoted}/changes/")
+        assert "release 7 skipped jobs" in await browser.get(where)
+
+    run(check)
 
 
 def test_chosen_members_are_removed() -> None:
@@ -250,6 +263,6 @@ def test_body_that_is_no_form_is_refused() -> None:
         for body in (b"reason=%FF", b"\xff", b"a=1&" * 20_001):
             headers = {"content-type": "application/x-www-form-urlencoded", "origin": ORIGIN}
             response = await browser.client.post("/groups/mails/delete", content=body, headers=headers)
-            assert (response.status_code, "expected a form with at most" in response.text) == (400, True)
+            assert (response.status_code, "expected a form in UTF-8 with at most" in response.text) == (400, True)
 
     run(check)

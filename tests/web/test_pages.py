@@ -152,15 +152,22 @@ def test_page_of_another_name_is_refused_as_a_page() -> None:
     run(check)
 
 
-def test_links_of_a_mounted_page_begin_with_its_path() -> None:
+@pytest.mark.parametrize(
+    ("path", "quoted"),
+    [("/tools/groups", "/tools/groups"), ("/a b", "/a%20b"), ("/größe 100%", "/gr%C3%B6%C3%9Fe%20100%25")],
+)
+def test_links_of_a_mounted_page_begin_with_its_path(path: str, quoted: str) -> None:
     async def check(coordinator: Coordinator, _: Api) -> None:
         await make_groups(coordinator)
-        service = Starlette(routes=[Mount("/tools/groups", callboard.web.app(coordinator))])
-        html = await Api(service).page("tools/groups/")
+        api = Api(Starlette(routes=[Mount(path, callboard.web.app(coordinator))]))
+        html = await api.page(f"{quoted[1:]}/")
         links = re.findall(r'(?:href|src|action)="(/[^"]*)"', html)
         assert links
-        assert [link for link in links if not link.startswith("/tools/groups/")] == []
-        assert "<h1>mails</h1>" in await Api(service).page("tools/groups/groups/mails")
+        assert [link for link in links if not link.startswith(f"{quoted}/")] == []
+        assert "<h1>mails</h1>" in await api.page(f"{quoted[1:]}/groups/mails")
+        assert "<h1>odd / name</h1>" in await api.page(f"{quoted[1:]}/groups/odd%20%2F%20name")
+        listed = await api.request("GET", f"http://callboard{quoted}/api/v1/groups")
+        assert listed.status_code == 200
 
     run(check)
 

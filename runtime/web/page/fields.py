@@ -27,7 +27,7 @@ def parse_form(body: bytes) -> Fields:
     try:
         return make_fields(parse_qsl(body.decode("ascii"), max_num_fields=FIELDS_MAX, errors="strict"))
     except ValueError:
-        raise BadBody(f"the body {body[:100]!r}: expected a form with at most {FIELDS_MAX} fields") from None
+        raise BadBody(f"the body {body[:100]!r}: expected a form in UTF-8 with at most {FIELDS_MAX} fields") from None
 
 
 def one(fields: Fields, name: str) -> str:

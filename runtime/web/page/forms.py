@@ -21,7 +21,7 @@ from ..reading import path_text
 from .actions import ACTIONS, Action, Asked
 from .changes import Change, Plan, change_of
 from .fields import Fields, make_fields, one, parse_form
-from .rendering import Renderer
+from .rendering import Renderer, base_of
 from .row import Context, Sources
 from .tokens import FIELD, Tokens
 
@@ -57,7 +57,7 @@ class Form:
         except REFUSED as error:
             problem = problem_of(request, error)
             return await self._show(request, fields, problem.detail, problem.status)
-        return RedirectResponse(f"{request.scope.get('root_path', '')}/changes/{id_}", 303)
+        return RedirectResponse(f"{base_of(request)}/changes/{id_}", 303)
 
     async def _make(self, request: Request, fields: Fields) -> str:
         """Make the change. Returns its id. Raises BadBody, BadParameter, CoordinatorError and Unavailable."""

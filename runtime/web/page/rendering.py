@@ -32,6 +32,11 @@ LAYOUT: Final = "layout.html"
 FRAGMENT: Final = "fragment.html"
 
 
+def base_of(request: Request) -> str:
+    """The path where the app is mounted, as in an address."""
+    return quote(request.scope.get("root_path", ""))
+
+
 def static_file(name: str) -> bytes:
     return files(__package__).joinpath("static", name).read_bytes()
 
@@ -80,7 +85,7 @@ class Renderer:
         return HTMLResponse(self._render(request, "error.html", context), problem.status, headers_of(problem))
 
     def _render(self, request: Request, template: str, context: Mapping[str, Any]) -> str:
-        base = quote(request.scope.get("root_path", ""))
+        base = base_of(request)
         here = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
         chunks, pacer = [], Pacer()
         for chunk in environment().get_template(template).generate(base=base, here=here, nav=self._nav, **context):

@@ -16,7 +16,7 @@ from ..reading import path_text
 from ..server_settings import from_text
 from .actors import refuse_parameters
 from .fields import one, parse_form
-from .rendering import Renderer
+from .rendering import Renderer, base_of
 from .row import Context, Sources
 from .tokens import FIELD, Tokens
 
@@ -57,7 +57,7 @@ class SettingForm:
         except (BadBody, CoordinatorError) as error:
             problem = problem_of(request, error)
             return self._show(request, setting, text, problem.detail, problem.status)
-        return RedirectResponse(f"{request.scope.get('root_path', '')}/settings#{setting['name']}", 303)
+        return RedirectResponse(f"{base_of(request)}/settings#{setting['name']}", 303)
 
     async def _find(self, name: str) -> dict[str, Any]:
         """Raises HTTPException for one that is not dynamic."""

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..guard import USER_KEY
+from .rendering import base_of
 
 COOKIE: Final = "callboard-form"
 FIELD: Final = "token"
@@ -34,8 +35,7 @@ class Tokens:
         return hmac.new(self._secret, repr((browser, user)).encode(), "sha256").hexdigest()
 
     def remember(self, response: Response, request: Request, browser: str) -> None:
-        path = f"{request.scope.get('root_path', '')}/"
-        response.set_cookie(COOKIE, browser, path=path, httponly=True, samesite="strict")
+        response.set_cookie(COOKIE, browser, path=f"{base_of(request)}/", httponly=True, samesite="strict")
 
     def check(self, request: Request, token: str) -> None:
         """Raises HTTPException for a form without a cookie, or with another token."""
