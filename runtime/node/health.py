@@ -4,7 +4,8 @@ It runs on its own thread and event loop, so that it still answers when the node
 without authentication, and shows names of groups only if that is asked for. Bind it to an address in a trusted network.
 
 A page of another site, in a browser on this machine, may reach a loopback address by a name of its own (DNS rebinding).
-So there the names of groups are shown only to clients that ask for localhost or an IP address.
+So there the names of groups are shown only to clients that ask for localhost or an IP address. The other pages have
+figures of the server, and nobody's names, so they need no check.
 
 The resources that clients can use are limited: connections, header bytes and seconds.
 """
@@ -31,6 +32,7 @@ GROUPS_TIMEOUT_S = 9.0  # for the page of groups, which is made in several secon
 HEADER_BYTES_MAX = 8192  # of the request line and all headers
 ACCEPT_PAUSE_S = 1.0  # when the process has no descriptor left
 CLOSE_TIMEOUT_S = 5.0
+METRICS_PATH = "/metrics"
 GROUPS_PATH = "/metrics/groups"
 JMX_STYLE = "jmx"
 TEXT = "text/plain; charset=utf-8"
@@ -49,13 +51,14 @@ class Pages(NamedTuple):
 
     ``not_ready`` returns the reason why the node does not serve clients, or None if it does. ``groups`` gets the query
     of the request, and raises BadQuery; None: there is no such page. ``with_aliases``: ``metrics``, with the names of
-    the JMX exporter, too.
+    the JMX exporter, too. ``names_groups``: whether these two have names of groups.
     """
 
     metrics: Callable[[], Awaitable[bytes]]
     not_ready: Callable[[], str | None]
     groups: Callable[[str], Awaitable[bytes]] | None = None
     with_aliases: Callable[[], Awaitable[bytes]] | None = None
+    names_groups: bool = False
 
 
 class BadQuery(Exception):
@@ -156,7 +159,8 @@ class HealthServer:
                 return
             method, path = _parse(head)
             is_head = method == "HEAD"
-            if path.startswith(GROUPS_PATH) and is_loopback(connected.getsockname()[0]):
+            has_names = path.startswith(METRICS_PATH if self._pages.names_groups else GROUPS_PATH)
+            if has_names and is_loopback(connected.getsockname()[0]):
                 _check_host(head)
             page = await self.page(path)
         except BadHttp as error:
@@ -185,7 +189,7 @@ class HealthServer:
     async def page(self, path: str) -> Page:
         """The response to a GET."""
         handlers: dict[str, Callable[[], Awaitable[Page]]] = {
-            "/metrics": lambda: self._metrics(query),
+            METRICS_PATH: lambda: self._metrics(query),
             "/healthz": self._healthy,
             "/readyz": self._ready,
         }

@@ -78,7 +78,7 @@ def pages(
         for has_aliases in (False, True)
     )
     groups = GroupPages(source, clock_s).get if has_groups else None
-    return Pages(page.get, lambda: not_ready(source()), groups, with_aliases.get)
+    return Pages(page.get, lambda: not_ready(source()), groups, with_aliases.get, names_groups=bool(lag_groups))
 
 
 async def metrics(source: NodeSource, lag_groups: Sequence[str] = (), *, has_aliases: bool = False) -> bytes:

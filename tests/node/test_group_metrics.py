@@ -361,7 +361,13 @@ async def test_page_of_another_site_cannot_read_names_of_groups(host: str, statu
     async with coordinator, serving(pages(lambda: coordinator.node, has_groups=True)) as port:
         found = await asyncio.to_thread(get, port, "/metrics/groups", headers={"host": host})
         ordinary = await asyncio.to_thread(get, port, "/metrics", headers={"host": host})
-    assert (found.status, ordinary.status) == (status, 200)
+    other = Coordinator(tmp_path / "other")
+    async with other, serving(pages(lambda: other.node, lag_groups=["jobs"])) as port:
+        with_lag, healthy = [
+            await asyncio.to_thread(get, port, path, headers={"host": host}) for path in ("/metrics", "/healthz")
+        ]
+    assert (found.status, with_lag.status) == (status, status)
+    assert (ordinary.status, healthy.status) == (200, 200), "they have no names of groups"
 
 
 @pytest.mark.parametrize(("has_groups", "status"), [(True, 200), (False, 404)])
