@@ -8,6 +8,7 @@ from typing import Protocol
 
 from ...actors.ports import Random
 from ..client.security import NO_SECURITY, ClientSecurity
+from ..log.due_partition import DuePartition
 from ..log.partition_counts import PartitionCounts
 from ..security.store import SecurityStore
 from ..settings.address import Address
@@ -37,8 +38,13 @@ class LogCleaner(Protocol):
     """``node.cluster.LogCleaner``."""
 
     runs: int
+    is_running: bool
 
     def start(self) -> None: ...
+
+    def compact_now(self) -> None: ...
+
+    async def compactable(self) -> Sequence[DuePartition]: ...
 
     async def stop(self) -> None: ...
 

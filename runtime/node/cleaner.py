@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,7 +19,8 @@ from ..common.errors import StartError
 from ..common.logs import get_logger
 from ..disk.disk import Disk
 from ..engine.clock import wall_clock_ms
-from ..log.compaction.cleaner import RETRY_S, BackgroundCleaner, log_report
+from ..log.compaction.cleaner import ANY_RATIO, RETRY_S, BackgroundCleaner, log_report
+from ..log.due_partition import DuePartition
 from ..log.partition import TOPIC, TRANSACTIONS_TOPIC
 from ..settings.table import Settings as NodeSettings
 
@@ -64,12 +66,15 @@ class Cleaner(BackgroundCleaner):
         if self._child is not None:
             self._child.kill()
 
-    async def compact_due_partitions(self) -> None:
+    async def compact_due_partitions(self, min_ratio: float | None = None) -> None:
         """Compact the partitions that are due, one after the other, in a child process.
 
         Raises OSError if no process can be started, and ChildEnded.
         """
-        names = await asyncio.to_thread(self.due)
+        if min_ratio is None:
+            names = await asyncio.to_thread(self.due)
+        else:
+            names = [row.name for row in await self.compactable()]
         if not names:
             return
         self.runs += 1
@@ -77,11 +82,25 @@ class Cleaner(BackgroundCleaner):
         try:
             await child.start()
             for name in names:
-                async for report in child.results(self._job(self._data / name)):
+                async for report in child.results(self._job(self._data / name, min_ratio)):
                     log_report(report)
         finally:
             self._child = None
             await child.stop()
+
+    async def compactable(self) -> Sequence[DuePartition]:
+        return await asyncio.to_thread(self._compactable)
+
+    def _compactable(self) -> list[DuePartition]:
+        from ..log.compaction.plan import make_plan
+
+        found: list[DuePartition] = []
+        for name in sorted(filter(_is_partition, self._disk.names(self._data)), key=_order):
+            with suppress(StartError, OSError):  # a run logs it
+                plan = make_plan(self._disk, self._data / name)
+                if plan.is_due(self._clock_ms(), ANY_RATIO):
+                    found.append(DuePartition(name, plan.clean_bytes, plan.dirty_bytes))
+        return found
 
     def due(self) -> list[str]:
         """Folder names of partitions that are dirty enough and were not left unchanged by a run in the last RETRY_S."""
@@ -108,7 +127,7 @@ class Cleaner(BackgroundCleaner):
         self._last_runs[name] = this_run
         return plan is not None
 
-    def _job(self, folder: Path) -> CompactionJob:
+    def _job(self, folder: Path, min_ratio: float | None = None) -> CompactionJob:
         from ..log.compaction.defaults import GRACE_MS
         from ..log.compaction.job import CompactionJob
         from ..log.compaction.swap import CompactionSettings
@@ -117,12 +136,17 @@ class Cleaner(BackgroundCleaner):
         compaction_settings = CompactionSettings(
             self._clock_ms(),
             f"callboard serve, process {os.getpid()}",
-            settings.log_cleaner_min_cleanable_ratio,
+            settings.log_cleaner_min_cleanable_ratio if min_ratio is None else min_ratio,
             settings.log_cleaner_delete_retention_ms,
             settings.offsets_topic_segment_bytes,
             keys_bytes_max=settings.log_cleaner_dedupe_buffer_size,
         )
         return CompactionJob(folder, compaction_settings, GRACE_MS)
+
+
+def _order(name: str) -> tuple[str, int]:
+    topic, _, number = name.rpartition("-")
+    return topic, int(number)
 
 
 def _is_partition(name: str) -> bool:

@@ -10,6 +10,7 @@ from ...actors.transactions.peers import Peers
 from ..kafka.cluster_view import ClusterView
 from ..kafka.peer_gate import PeerGate
 from ..kafka.questions import Questions
+from ..log.due_partition import DuePartition
 from ..log.store import LogStore, Ownership
 from ..security.store import SecurityStore
 from ..settings.dynamic import DynamicSettings
@@ -23,9 +24,16 @@ class LogCleaner(Protocol):
     """Compacts the log while the node runs. ``runs``: how often it has compacted partitions."""
 
     runs: int
+    is_running: bool
 
     def start(self) -> None:
         """Begin, unless the settings disable it. The log is loaded."""
+
+    def compact_now(self) -> None:
+        """Begin to compact all partitions. Raises CompactionRuns."""
+
+    async def compactable(self) -> Sequence[DuePartition]:
+        """The partitions that this compacts."""
 
     async def stop(self) -> None:
         """End. A partition in progress is as before, or compacted."""

@@ -353,6 +353,12 @@ class Node:
         return self.data.log
 
     @property
+    def cleaner(self) -> LogCleaner | None:
+        """What compacts the log; None if nothing does."""
+        is_there = self.environment.may_use_subprocesses and not self.is_loading and not self.loading.sink.failure
+        return self._cleaner if is_there else None
+
+    @property
     def compactions(self) -> int:
         """How many compactions this server has started."""
         return 0 if self._cleaner is None else self._cleaner.runs

@@ -50,6 +50,9 @@ class InlineWorkers:
         for partition in partitions:
             yield await self._place.compact(partition)
 
+    def name_of(self, partition: int) -> str:
+        return str(partition)
+
     def kill(self) -> None:
         """Its task is cancelled."""
 

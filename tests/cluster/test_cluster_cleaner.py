@@ -109,6 +109,31 @@ def test_owner_compacts_what_is_due_in_a_child_process(tmp_path: Path, monkeypat
         assert not any((tmp_path / "scratch").rglob("*.log"))
 
 
+def test_owner_compacts_on_demand_whatever_the_ratio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manifests, "MERGED_BYTES_MAX", 10)
+    url = tmp_path.as_uri()
+    with node_thread(url) as thread:
+        thread.start("a")
+        thread.wait_until_balanced()
+        settings = Settings(log_cleaner_min_cleanable_ratio=1.0)
+        cleaner = ClusterCleaner(thread.nodes["a"], ChildWorkers(url, COUNTS, tmp_path / "scratch"), settings)
+        assert thread.call(cleaner.compactable()) == []
+        commit_to_segments(thread, 4)
+        thread.call(cleaner.compact_due_partitions())
+        assert cleaner.runs == 0
+        [found] = thread.call(cleaner.compactable())
+        assert (found.name, found.clean_bytes, found.dirty_bytes > 0) == ("__consumer_offsets-0", 0, True)
+
+        async def compact_now() -> None:
+            cleaner.compact_now()
+            while cleaner.is_running:
+                await asyncio.sleep(0.02)
+
+        thread.call(compact_now())
+        assert cleaner.runs == 1
+        assert known_manifest(thread).segments[0].is_compacted
+
+
 def test_partition_that_could_not_be_compacted_is_not_tried_again_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

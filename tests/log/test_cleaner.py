@@ -11,10 +11,12 @@ from compaction_helpers import BatchSpec, RecordSpec, by_manifest, write_files
 from structlog.testing import capture_logs
 
 from callboard.runtime.common import child_process
+from callboard.runtime.common.errors import CompactionRuns
 from callboard.runtime.disk.checksum import with_checksum
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.compaction.cleaner import RETRY_S
 from callboard.runtime.log.compaction.defaults import GRACE_MS
+from callboard.runtime.log.due_partition import DuePartition
 from callboard.runtime.log.folder import FORMAT, INFO_NAME
 from callboard.runtime.log.manifest import manifest_folder, manifest_name, newest_manifest
 from callboard.runtime.log.offsets_log import OffsetsLog
@@ -171,3 +173,54 @@ def test_compaction_job_has_the_settings_of_the_server(data: Path) -> None:
     assert job.settings.delete_retention_ms == 7
     assert job.settings.segment_bytes == 1000
     assert job.settings.keys_bytes_max == 2_000_000
+
+
+# On demand -----------------------------------------------------------------------------------------------------------
+
+
+def test_compaction_on_demand_needs_no_ratio(data: Path, clock: ManualClock) -> None:
+    cleaner = Cleaner(data, Settings(log_cleaner_min_cleanable_ratio=1.0), clock_ms=lambda: clock.wall_ms)
+    assert cleaner.due() == []
+
+    async def compact() -> None:
+        [found] = await cleaner.compactable()
+        assert (found.name, found.clean_bytes) == (OFFSETS_FOLDER, 0)
+        assert found.dirty_bytes > 0
+        cleaner.compact_now()
+        assert cleaner.is_running
+        with pytest.raises(CompactionRuns, match="wait until that is done"):
+            cleaner.compact_now()
+        while cleaner.is_running:
+            await asyncio.sleep(0.01)
+        assert await cleaner.compactable() == list[DuePartition]()
+        await cleaner.stop()
+
+    with capture_logs() as logs:
+        asyncio.run(compact())
+    assert [event["event"] for event in logs] == ["compacted"]
+    assert newest_manifest(Disk(), data / OFFSETS_FOLDER).generation == 1
+
+
+def test_compaction_on_demand_ends_with_the_server(data: Path) -> None:
+    async def compact_and_stop() -> None:
+        cleaner = Cleaner(data, Settings())
+        cleaner.compact_now()
+        await asyncio.sleep(0)
+        await cleaner.stop()
+        assert not cleaner.is_running
+
+    asyncio.run(compact_and_stop())
+
+
+def test_failure_of_a_compaction_on_demand_is_logged(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child_process, "PROGRAM", "raise SystemExit(3)")
+
+    async def compact() -> None:
+        cleaner = Cleaner(data, Settings())
+        cleaner.compact_now()
+        while cleaner.is_running:
+            await asyncio.sleep(0.01)
+
+    with capture_logs() as logs:
+        asyncio.run(compact())
+    assert logs[0]["event"] == "the log could not be compacted"

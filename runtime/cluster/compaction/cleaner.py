@@ -9,23 +9,24 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from ...common.child_process import ChildProcess
 from ...engine.clock import wall_clock_ms
-from ...log.compaction.cleaner import RETRY_S, BackgroundCleaner, log_report
+from ...log.compaction.cleaner import ANY_RATIO, RETRY_S, BackgroundCleaner, log_report
 from ...log.compaction.job import CompactionReport
 from ...log.compaction.swap import CompactionSettings
+from ...log.due_partition import DuePartition
 from ...log.partition import partition_name
 from ...log.partition_counts import PartitionCounts
 from ...settings.table import Settings
 from ..manifest import Segment
 from ..session import Phase, Session
 from .job import ClusterCompactionJob
-from .plan import make_plan
+from .plan import CompactionPlan, make_plan
 
 CHILD_FUNCTION = f"{__package__}.child:run_in_child"
 
@@ -41,6 +42,9 @@ class Workers(Protocol):
 
     def compact(self, partitions: list[int], settings: CompactionSettings) -> AsyncGenerator[CompactionReport, None]:
         """One after the other, with a report for each. Raises OSError and ChildEnded."""
+
+    def name_of(self, partition: int) -> str:
+        """The name of a partition, by its number among all."""
 
     def kill(self) -> None:
         """End the work now."""
@@ -62,13 +66,15 @@ class ChildWorkers:
         try:
             await child.start()
             for partition in partitions:
-                name = partition_name(partition, self._counts)
-                job = ClusterCompactionJob(self._url, partition, name, settings, self._scratch)
+                job = ClusterCompactionJob(self._url, partition, self.name_of(partition), settings, self._scratch)
                 async for report in child.results(job):
                     yield report
         finally:
             self._child = None
             await child.stop()
+
+    def name_of(self, partition: int) -> str:
+        return partition_name(partition, self._counts)
 
     def kill(self) -> None:
         if self._child is not None:
@@ -104,17 +110,36 @@ class ClusterCleaner(BackgroundCleaner):
     def kill(self) -> None:
         self._workers.kill()
 
-    async def compact_due_partitions(self) -> None:
-        session = self._owner.session
-        due = [] if session is None or session.phase != Phase.ACTIVE else self._due(session)
-        if session is None or not due:
+    async def compact_due_partitions(self, min_ratio: float | None = None) -> None:
+        session = self._active_session()
+        if session is None:
+            return
+        due = list(self._due(session) if min_ratio is None else self._compactable(session))
+        if not due:
             return
         self.runs += 1
-        partitions, settings = list(due), self._compaction_settings()
-        async with aclosing(self._workers.compact(list(due), settings)) as reports:
+        partitions, settings = list(due), self._compaction_settings(min_ratio)
+        async with aclosing(self._workers.compact(due, settings)) as reports:
             async for report in reports:
                 log_report(report)
                 await session.log.follow_compaction(partitions.pop(0))
+
+    async def compactable(self) -> Sequence[DuePartition]:
+        session = self._active_session()
+        plans = {} if session is None else self._compactable(session)
+        return [
+            DuePartition(self._workers.name_of(partition), plan.clean_bytes, plan.dirty_bytes)
+            for partition, plan in plans.items()
+        ]
+
+    def _active_session(self) -> Session | None:
+        session = self._owner.session
+        return session if session is not None and session.phase == Phase.ACTIVE else None
+
+    def _compactable(self, session: Session) -> Mapping[int, CompactionPlan]:
+        held, now_ms = session.log.held, self._clock_ms()
+        plans = {partition: make_plan(held[partition].manifest) for partition in sorted(held)}
+        return {partition: plan for partition, plan in plans.items() if plan.is_due(now_ms, ANY_RATIO)}
 
     def _due(self, session: Session) -> Mapping[int, LastRun]:
         """Those that are dirty enough and were not left unchanged by a run in the last RETRY_S."""
@@ -128,12 +153,12 @@ class ClusterCleaner(BackgroundCleaner):
         self._last_runs |= due
         return due
 
-    def _compaction_settings(self) -> CompactionSettings:
+    def _compaction_settings(self, min_ratio: float | None) -> CompactionSettings:
         settings = self._settings
         return CompactionSettings(
             self._clock_ms(),
             f"callboard serve, process {os.getpid()}",
-            settings.log_cleaner_min_cleanable_ratio,
+            settings.log_cleaner_min_cleanable_ratio if min_ratio is None else min_ratio,
             settings.log_cleaner_delete_retention_ms,
             keys_bytes_max=settings.log_cleaner_dedupe_buffer_size,
         )

@@ -7,16 +7,22 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
+from ...common.errors import CompactionRuns
 from ...common.logs import get_logger
+from ..due_partition import DuePartition
 
 if TYPE_CHECKING:
     from .job import CompactionReport
 
 RETRY_S = 600.0
 """A partition that is still due after a run is tried again after this time: a transaction is open, or it is damaged."""
+ANY_RATIO: Final = -1.0
+"""Instead of ``log_cleaner_min_cleanable_ratio``: each partition with closed segments that are not compacted is due."""
+
 REPORTED_SIZES = ("records_before", "records_after", "bytes_before", "bytes_after")
 
 log = get_logger("callboard.log")
@@ -35,17 +41,26 @@ class CleanerSettings(Protocol):
 class BackgroundCleaner(ABC):
     """Checks every ``log_cleaner_backoff_ms`` and compacts the partitions that are due. Failures are logged.
 
-    ``runs``: how often partitions were compacted.
+    ``runs``: how often partitions were compacted. ``is_running``: whether that is being done.
     """
 
     def __init__(self, schedule: CleanerSettings) -> None:
         self.runs = 0
+        self.is_running = False
         self._schedule = schedule
         self._task: asyncio.Task[None] | None = None
+        self._asked: asyncio.Task[None] | None = None
 
     @abstractmethod
-    async def compact_due_partitions(self) -> None:
-        """Compact the partitions that are due, one after the other. Raises OSError and ChildEnded."""
+    async def compact_due_partitions(self, min_ratio: float | None = None) -> None:
+        """Compact the partitions that are due, one after the other. Raises OSError and ChildEnded.
+
+        ``min_ratio``: instead of that of the settings, also for partitions that were tried just now.
+        """
+
+    @abstractmethod
+    async def compactable(self) -> Sequence[DuePartition]:
+        """The partitions that ``compact_now`` compacts."""
 
     @abstractmethod
     def kill(self) -> None:
@@ -56,26 +71,40 @@ class BackgroundCleaner(ABC):
         if self._schedule.log_cleaner_enable:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
+    def compact_now(self) -> None:
+        """Begin to compact all partitions, however few of their bytes are dirty. Raises CompactionRuns."""
+        if self.is_running:
+            raise CompactionRuns("the log is being compacted: wait until that is done")
+        self.is_running = True
+        self._asked = asyncio.get_running_loop().create_task(self._compact(ANY_RATIO))
+
     async def stop(self) -> None:
         """End the work in progress too, and wait until it has ended."""
         self.halt()
-        if self._task is not None:
+        for task in filter(None, (self._task, self._asked)):
             with suppress(asyncio.CancelledError):
-                await self._task
+                await task
 
     def halt(self) -> None:
         """The same without waiting."""
-        if self._task is not None:
-            self._task.cancel()
+        for task in filter(None, (self._task, self._asked)):
+            task.cancel()
         self.kill()
 
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(self._schedule.log_cleaner_backoff_ms / 1000)
-            try:
-                await self.compact_due_partitions()
-            except Exception as error:  # the log keeps growing, but the node can go on
-                log.error("the log could not be compacted", reason=str(error) or repr(error))
+            if not self.is_running:
+                await self._compact(None)
+
+    async def _compact(self, min_ratio: float | None) -> None:
+        self.is_running = True
+        try:
+            await self.compact_due_partitions(min_ratio)
+        except Exception as error:  # the log keeps growing, but the node can go on
+            log.error("the log could not be compacted", reason=str(error) or repr(error))
+        finally:
+            self.is_running = False
 
 
 def log_report(report: CompactionReport) -> None:
