@@ -288,6 +288,24 @@ class Explained(NamedTuple):
     now: GroupNow | None = None
 
 
+class DescribeCommits(NamedTuple):
+    """Only from this process, or from another node of a cluster."""
+
+    group_id: str
+
+
+class CommitsDescribed(NamedTuple):
+    """``commits``: since the group is in memory. ``topics``: by topic, partitions and when their offset was committed.
+
+    Times are in milliseconds since 1970, of the clock that shows ``now_ms``; -1 if it is not known.
+    """
+
+    error: ErrorCode
+    commits: int = 0
+    topics: tuple[tuple[str, tuple[tuple[int, int], ...]], ...] = ()
+    now_ms: int = 0
+
+
 # Requests to the coordinator -----------------------------------------------------------------------------------------
 
 

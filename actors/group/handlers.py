@@ -16,6 +16,7 @@ from .applied import applied
 from .change_of_kind import append_creation, handle_as, upgrade
 from .classic import ClassicGroup
 from .deletion import delete_group
+from .describing_commits import describe_commits
 from .explaining import explain
 from .kind import Group
 from .offset_requests import commit, commit_in_transaction, delete_offsets, fetch
@@ -76,6 +77,7 @@ HANDLERS: Mapping[str, Handler] = {
         handle_request,
         create_or_handle,
         beat,
+        describe_commits,
         describe_events,
         explain,
         commit,

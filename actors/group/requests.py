@@ -22,8 +22,10 @@ from ..consumer_group.requests import (
 )
 from ..errors import ErrorCode
 from ..messages import (
+    CommitsDescribed,
     Committed,
     DeleteGroup,
+    DescribeCommits,
     Described,
     DescribedEvents,
     DescribeEvents,
@@ -290,6 +292,12 @@ REQUESTS: dict[type, RequestRow] = {
         absent=is_always(ErrorCode.NONE),
         refused=_never_refused,
         handler="explain",
+    ),
+    DescribeCommits: RequestRow(
+        lambda _request, error: CommitsDescribed(error),
+        absent=is_always(ErrorCode.GROUP_ID_NOT_FOUND),
+        refused=_never_refused,
+        handler="describe_commits",
     ),
     DescribeGroup: RequestRow(
         lambda request, error: Described(error, request.group_id), absent=_describe_absent, refused=_describe_refused

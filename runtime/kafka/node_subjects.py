@@ -13,8 +13,10 @@ from ...actors.consumer_group.messages import ConsumerGroupDescribed, DescribeCo
 from ...actors.errors import ErrorCode
 from ...actors.group.reset_messages import DescribeReset, OffsetsReset, ResetDescribed, ResetOffsets
 from ...actors.messages import (
+    CommitsDescribed,
     Committed,
     DeleteGroup,
+    DescribeCommits,
     Described,
     DescribeGroup,
     ExplainGroup,
@@ -150,6 +152,7 @@ SUBJECTS: Final[Mapping[str, Subject]] = {
         Subject(LeaveGroup, Left),
         Subject(DeleteGroup, ErrorCode),
         Subject(ExplainGroup, GroupRecorded, (DESCRIBE_GROUP,)),
+        Subject(DescribeCommits, CommitsDescribed),
         Subject(DescribeReset, ResetDescribed, (DESCRIBE_GROUP,)),
         Subject(ResetOffsets, OffsetsReset, (READ_GROUP, DELETE_GROUP)),
         Subject(ReadTopics, TopicsRead),

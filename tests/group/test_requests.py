@@ -19,6 +19,7 @@ from callboard.actors.group.requests import REQUESTS, refuse
 from callboard.actors.group.reset_messages import DescribeReset, ResetOffsets
 from callboard.actors.messages import (
     DeleteGroup,
+    DescribeCommits,
     Described,
     DescribeEvents,
     DescribeGroup,
@@ -40,6 +41,7 @@ EVERY_REQUEST: tuple[GroupRequest, ...] = (
     OffsetDelete(GROUP, ()),
     ResetOffsets(GROUP, ()),
     DescribeReset(GROUP),
+    DescribeCommits(GROUP),
     DescribeEvents(GROUP),
     ExplainGroup(GROUP),
     DescribeGroup(GROUP),

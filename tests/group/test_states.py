@@ -25,7 +25,7 @@ from callboard.actors.group.states import (
     Request,
     State,
 )
-from callboard.actors.messages import DescribeEvents, ExplainGroup
+from callboard.actors.messages import DescribeCommits, DescribeEvents, ExplainGroup
 
 JOINS = {Request.JOIN_NEW, Request.JOIN_REPLACING, Request.JOIN_PENDING, Request.JOIN_KNOWN}
 """The kinds of an admitted JoinGroup."""
@@ -41,7 +41,7 @@ def test_each_state_has_cell_for_each_request() -> None:
 
 def test_each_class_of_request_has_kind() -> None:
     of_other_kinds = {ConsumerHeartbeat, DescribeConsumerGroup, RegexesResolved}
-    of_the_actor = {DescribeEvents, DescribeReset, ExplainGroup}
+    of_the_actor = {DescribeCommits, DescribeEvents, DescribeReset, ExplainGroup}
     assert set(KINDS) == set(REQUESTS) - of_other_kinds - of_the_actor
     assert set(CLASSES) == set(Request) - JOINS
 

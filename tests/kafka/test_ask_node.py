@@ -17,6 +17,7 @@ from callboard.actors.group.reset_messages import DescribeReset, OffsetsReset, R
 from callboard.actors.messages import (
     Commit,
     DeleteGroup,
+    DescribeCommits,
     DescribeGroup,
     ExplainGroup,
     LeaveGroup,
@@ -250,6 +251,7 @@ SAMPLES: tuple[Any, ...] = (
     LeaveGroup("g", (LeavingMember("m", None, "why"),)),
     DeleteGroup("g"),
     ExplainGroup("g"),
+    DescribeCommits("g"),
     DescribeReset("g"),
     RESET,
     ReadTopics(("t",)),
