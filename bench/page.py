@@ -31,13 +31,15 @@ from callboard.bench.tail import LISTED
 from callboard.bench.wire import Client, api
 
 PURPOSE = __doc__.splitlines()[0]
-COLUMNS = ("group", "state", "type", "protocol_type", "members", "topics", "lag")
+COLUMNS = ("group", "state", "type", "protocol_type", "members", "topics", "lag", "expires_at")
 SORTS = (*COLUMNS, *(f"-{name}" for name in COLUMNS))
 FILTERS: dict[str, dict[str, str]] = {
     "all": {},
     "state": {"state": "Empty"},
     "type": {"type": "consumer"},
     "prefix": {"prefix": group_name(7)},
+    "contains": {"contains": "7"},
+    "guarded": {"guarded": "false"},
     "topic": {"topic": "jobs"},
     "min_lag": {"min_lag": "1"},
 }

@@ -32,6 +32,11 @@ MEMBER_ID_CHARACTERS_MAX = 255
 """Longer member ids are not remembered. Those of Kafka have a client id and 37 characters."""
 
 
+def guarded_until_ms(dates_ms: Iterable[int], now_ms: int, longest_ms: int) -> int | None:
+    """Until when the offsets with these dates are guarded; None: they are not. ``longest_ms``: the longest guard."""
+    return max((date_ms for date_ms in dates_ms if now_ms < date_ms <= now_ms + longest_ms), default=None)
+
+
 class CommitGuard:
     """The members of one group that were removed by another client, and its last reset. Times are in milliseconds.
 

@@ -418,6 +418,21 @@ def packed_may_have_expired(packed: bytes, now_ms: int, retention_ms: int) -> bo
     return bool(now_ms - oldest_ms >= retention_ms or now_ms >= expire_ms)
 
 
+def packed_first_expiry_ms(packed: bytes, retention_ms: int) -> int | None:
+    """When the first offset of a packed group expires; None if it has no offsets."""
+    oldest_ms, expire_ms, *_ = _HEAD.unpack_from(packed)
+    return None if oldest_ms == -1 else int(min(oldest_ms + retention_ms, expire_ms))
+
+
+def packed_dates_ms(packed: bytes) -> list[int]:
+    """When the offsets of a packed group were committed; nothing for a group that never had members."""
+    value, topics, chunks = _content(packed)
+    if value is None:
+        return []
+    parts = [topics, *(marshal.loads(chunk) for chunk in chunks)]  # nosec B302 # packed by this process
+    return [offset[4] for part in parts for _topic, offsets in part for offset in offsets]
+
+
 CommitRecords = tuple[tuple[ErrorCode, ...], tuple[Record, ...]]
 
 

@@ -40,11 +40,15 @@ class PartitionFigures(NamedTuple):
 
 
 class LogFigures(NamedTuple):
-    """``partitions`` are sorted by name. ``damages``: those of all files, also of the journal."""
+    """``partitions`` are sorted by name. ``damages``: those of all files, also of the journal.
+
+    ``is_compacting``: whether a compaction of this server runs.
+    """
 
     stats: LogStats
     partitions: Sequence[PartitionFigures]
     damages: int
+    is_compacting: bool
 
 
 class LogCopy(NamedTuple):
@@ -54,12 +58,14 @@ class LogCopy(NamedTuple):
     damages: Counter[str]
     disk: Disk
     folder: Path
+    is_compacting: bool
 
 
 def copy_log(node: Node) -> LogCopy:
     """Call it on the node's loop."""
     damages = Counter(_partition_of(damage.path) for damage in node.offsets_log.damages())
-    return LogCopy(node.offsets_log.stats(), damages, node.environment.disk, node.services.options.data)
+    is_compacting = node.cleaner is not None and node.cleaner.is_running
+    return LogCopy(node.offsets_log.stats(), damages, node.environment.disk, node.services.options.data, is_compacting)
 
 
 def read_log(copy: LogCopy) -> LogFigures:
@@ -67,7 +73,7 @@ def read_log(copy: LogCopy) -> LogFigures:
     known = {partition.name: partition for partition in copy.stats.partitions}
     folders = {name for name in copy.disk.names(copy.folder) if PARTITION_FOLDER.fullmatch(name)}
     rows = [_figures(copy, name, known.get(name)) for name in sorted(known.keys() | folders, key=_order)]
-    return LogFigures(copy.stats, rows, copy.damages.total())
+    return LogFigures(copy.stats, rows, copy.damages.total(), copy.is_compacting)
 
 
 def _figures(copy: LogCopy, name: str, stats: PartitionStats | None) -> PartitionFigures:

@@ -23,13 +23,14 @@ from .events import GroupEvents
 from .guard import Guard, is_api
 from .idempotency import IdempotentAnswers
 from .page.changes import Changes
-from .page.lag_trends import LagTrends
 from .page.rendering import Renderer
 from .page.routes import make_page_routes
 from .page.row import Sources
 from .page.table import PAGES
+from .page.trends import Trends
 from .problems import PROBLEMS, Problem, problem_json
 from .reading import Reading
+from .refusals import Refusals
 from .resets import Resets
 from .server_api import ServerApi, make_server_api
 from .snapshots import Snapshots
@@ -56,26 +57,31 @@ def app(
 
 
 def make_app(backend: Backend, hosts: Collection[str] | None, trusted_header: str | None) -> ASGIApp:
-    snapshots, renderer = Snapshots(backend), Renderer(PAGES)
+    snapshots, renderer, refusals = Snapshots(backend), Renderer(PAGES), Refusals(backend)
     changing = Changing(backend, snapshots)
     server = make_server_api(backend, changing)
 
-    def answer(request: Request, problem: Problem) -> Response:
+    async def answer(request: Request, problem: Problem) -> Response:
+        await refusals.record(request, problem)
         return problem_json(problem) if is_api(request.scope) else renderer.error(request, problem)
 
     routes = [
         *make_routes(backend, snapshots, changing, server),
-        *make_page_routes(Sources(backend, snapshots, changing, Changes(), LagTrends(), server), renderer),
+        *make_page_routes(make_sources(backend, snapshots, changing, server), renderer),
     ]
     handlers = {kind: _answering(find, answer) for kind, find in PROBLEMS.items()}
     return Guard(QuotedPaths(Starlette(routes=routes, exception_handlers=handlers)), hosts, trusted_header, answer)
 
 
+def make_sources(backend: Backend, snapshots: Snapshots, changing: Changing, server: ServerApi) -> Sources:
+    return Sources(backend, snapshots, changing, Changes(), Trends(), Trends(is_counter=True), server)
+
+
 def _answering(
-    find: Callable[[Request, Exception], Problem], answer: Callable[[Request, Problem], Response]
+    find: Callable[[Request, Exception], Problem], answer: Callable[[Request, Problem], Awaitable[Response]]
 ) -> Callable[[Request, Exception], Awaitable[Response]]:
     async def handle(request: Request, error: Exception) -> Response:
-        return answer(request, find(request, error))
+        return await answer(request, find(request, error))
 
     return handle
 
@@ -101,6 +107,7 @@ def make_routes(backend: Backend, snapshots: Snapshots, changing: Changing, serv
         ("GET", "/settings", server.settings.get),
         ("GET", "/openapi.json", openapi),
         ("PATCH", "/settings", server.settings.patch),
+        ("POST", "/log/compact", once(server.compacting.answer)),
         ("POST", "/groups/{group}/evict", once(changing.evict)),
         ("POST", "/groups/{group}/reset", once(changing.reset)),
         ("POST", "/changes/{change}/undo", once(resets.undo)),

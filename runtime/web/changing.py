@@ -101,12 +101,16 @@ class Changing:
 
 
 def asked_by(request: Request, reason: str) -> AskedBy:
+    """On whose behalf a change is made."""
+    route = request.scope["route"]
+    return AskedBy(who_asks(request), Asked(f"{request.method} {route.path}"), reason)
+
+
+def who_asks(request: Request) -> Who:
     """The user whom the proxy names, if there is one, and the address that the request came from."""
     user = request.scope.get(USER_KEY)
     host, port = request.client or ("", None)
-    principal = Principal(USER, user) if user else ANONYMOUS
-    route = request.scope["route"]
-    return AskedBy(Who(str(principal), host, port, "", LISTENER), Asked(f"{request.method} {route.path}"), reason)
+    return Who(str(Principal(USER, user) if user else ANONYMOUS), host, port, "", LISTENER)
 
 
 # The body ------------------------------------------------------------------------------------------------------------
@@ -146,6 +150,11 @@ def check_reason(reason: object) -> None:
     """Raises BadBody."""
     if not isinstance(reason, str) or not 1 <= len(reason.strip()) <= REASON_CHARACTERS_MAX:
         raise BadBody(f"reason {reason!r:.100}: expected a text of 1 to {REASON_CHARACTERS_MAX} characters")
+    try:
+        reason.encode()
+    except UnicodeEncodeError as error:
+        surrogate = reason[error.start]
+        raise BadBody(f"reason {reason!r:.100}: {surrogate!r} is half of a character, expected whole ones") from None
 
 
 def texts(body: Body, name: str) -> list[str]:

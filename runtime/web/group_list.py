@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 
 from ...actors.group.kinds import KINDS
 from ...actors.text import did_you_mean
-from .group_rows import GroupRow
-from .group_table import COLUMNS, TEXT_COLUMNS, Cursor, GroupTable
+from .group_rows import GroupRow, Pacer
+from .group_table import COLUMNS, TEXT_COLUMNS, Cursor, GroupTable, Mask
 
 LIMIT_DEFAULT: Final = 50
 LIMIT_MAX: Final = 1000
@@ -26,13 +26,16 @@ class BadParameter(ValueError):
 class GroupQuery(NamedTuple):
     """``states`` and ``types`` are lower case; nothing there means all. ``sort``: a column, after "-" if descending.
 
+    ``contains``: a part of the name, in lower or upper case. ``guarded``: whether a reset is guarded; None for all.
     ``after``: the last row of the previous page.
     """
 
     states: frozenset[str] = frozenset()
     types: frozenset[str] = frozenset()
     prefix: str = ""
+    contains: str = ""
     topic: str = ""
+    guarded: bool | None = None
     min_lag: int | None = None
     sort: str = "group"
     limit: int = LIMIT_DEFAULT
@@ -70,9 +73,18 @@ def parse_query(parameters: Iterable[tuple[str, str]]) -> GroupQuery:
     return query._replace(after=_parse_cursor(cursor, query.sort)) if cursor else query
 
 
-def select(table: GroupTable, query: GroupQuery) -> GroupsPage:
-    """The page that a query asks for."""
+def select(table: GroupTable, query: GroupQuery, now_ms: int) -> GroupsPage:
+    """The page that a query asks for. ``now_ms``: since 1970. It computes for long, so it is called in a thread."""
     order = table.order(query.sort)
+    wanted = _wanted(table, query, now_ms)
+    positions = order[wanted[order]][: query.limit + 1]
+    rows = [table.rows[position] for position in positions]
+    if len(rows) <= query.limit:
+        return GroupsPage(rows, None)
+    return GroupsPage(rows[: query.limit], _format_cursor(query.sort, rows[query.limit - 1]))
+
+
+def _wanted(table: GroupTable, query: GroupQuery, now_ms: int) -> Mask:
     wanted = table.everything()
     if query.states:
         wanted &= table.has_word("state", query.states)
@@ -80,17 +92,17 @@ def select(table: GroupTable, query: GroupQuery) -> GroupsPage:
         wanted &= table.has_word("type", query.types)
     if query.prefix:
         wanted &= table.has_prefix(query.prefix)
+    if query.contains:
+        wanted &= table.contains(query.contains, Pacer())
+    if query.guarded is not None:
+        wanted &= table.is_guarded(now_ms) == query.guarded
     if query.min_lag is not None:
         wanted &= table.lags >= query.min_lag
     if query.after is not None:
         wanted &= table.is_after(query.sort, query.after)
     if query.topic:
         wanted &= table.has_topic(query.topic)
-    positions = order[wanted[order]][: query.limit + 1]
-    rows = [table.rows[position] for position in positions]
-    if len(rows) <= query.limit:
-        return GroupsPage(rows, None)
-    return GroupsPage(rows[: query.limit], _format_cursor(query.sort, rows[query.limit - 1]))
+    return wanted
 
 
 # The cursor ----------------------------------------------------------------------------------------------------------
@@ -153,6 +165,12 @@ def _text(name: str) -> Callable[[str], str]:
     return parse
 
 
+def _parse_guarded(value: str) -> bool:
+    if value not in ("true", "false"):
+        raise BadParameter(f"guarded={value[:100]!r}: expected true or false")
+    return value == "true"
+
+
 def _parse_sort(value: str) -> str:
     if value not in SORTS:
         raise BadParameter(
@@ -166,7 +184,9 @@ _PARSERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "state": ("states", _words("state", STATES)),
     "type": ("types", _words("type", TYPES)),
     "prefix": ("prefix", _text("prefix")),
+    "contains": ("contains", _text("contains")),
     "topic": ("topic", _text("topic")),
+    "guarded": ("guarded", _parse_guarded),
     "min_lag": ("min_lag", lambda value: parse_number("min_lag", value, 0, COUNT_MAX)),
     "sort": ("sort", _parse_sort),
     "limit": ("limit", lambda value: parse_number("limit", value, 1, LIMIT_MAX)),

@@ -11,6 +11,11 @@ from typing import Final, NamedTuple, TypeVar
 
 from sortedcontainers import SortedDict
 
+from ...actors.group.commit_guard import guarded_until_ms
+from ...actors.group.events import STABLE_NAME
+from ...actors.group.kind import ABSENT_NAME
+from ...actors.group.offsets import packed_dates_ms, packed_first_expiry_ms
+from ...actors.recorder.now import GroupNow
 from ..kafka.node_subjects import ListedState
 from ..node.group_figures import GroupFigures, TopicRanges, of_passivated
 
@@ -18,6 +23,12 @@ T = TypeVar("T")
 
 PIECE: Final = 32
 """Groups that are worked on without a look at the clock."""
+
+SETTLED: Final = (STABLE_NAME, ABSENT_NAME)
+"""Groups in these states have neither a guard nor offsets that expire."""
+
+EXPIRY_MAX_MS: Final = 7_258_118_400_000
+"""2200-01-01. Offsets that expire later never do: so an embedded coordinator keeps them by default."""
 
 WORK_S: Final = 0.001
 PAUSE_S: Final = 0.0001
@@ -27,7 +38,9 @@ PAUSE_S: Final = 0.0001
 class GroupRow(NamedTuple):
     """A group in the list. ``lag`` by topic and as a sum: None if that of a partition is not known.
 
-    ``members`` and ``topics`` are None for a group that has not been read yet, or cannot be read.
+    ``members`` and ``topics`` are None for a group that has not been read yet, or cannot be read. ``guarded_until_ms``:
+    until when the last reset is guarded. ``expires_ms``: when the first offset expires, of a group without members.
+    Both are since 1970.
     """
 
     group: str
@@ -37,15 +50,26 @@ class GroupRow(NamedTuple):
     members: int | None = None
     topics: Mapping[str, int | None] | None = None
     lag: int | None = None
+    guarded_until_ms: int | None = None
+    expires_ms: int | None = None
+
+
+class Limits(NamedTuple):
+    """For how long offsets are retained without members, and for how long at most a reset is guarded."""
+
+    retention_ms: int
+    longest_guard_ms: int
 
 
 class GroupsCopy(NamedTuple):
-    """All groups at about one moment."""
+    """All groups at about one moment, ``now_ms`` since 1970."""
 
     ranges: TopicRanges
     passive: Sequence[Sequence[tuple[str, bytes]]]
     active: Sequence[ListedState]
     unreadable: Sequence[ListedState]
+    now_ms: int
+    limits: Limits
 
 
 class FoundGroup(NamedTuple):
@@ -72,7 +96,7 @@ class Pacer:
 class RowCache:
     """The rows of all groups, by name. ``changes`` counts those that were set or dropped; ``changed``: their names.
 
-    ``ranges``: the offsets of topics of which the rows were made.
+    ``ranges``: the offsets of topics of which the rows were made. ``now_ms``: when the groups were copied last.
 
     ``types`` reads the type and the protocol type of a packed group.
     """
@@ -80,15 +104,17 @@ class RowCache:
     def __init__(self, types: Callable[[bytes], tuple[str, str]]) -> None:
         self.rows: SortedDict[str, GroupRow] = SortedDict()
         self.ranges: TopicRanges = {}
+        self.now_ms = 0
         self.changes = 0
         self.changed: dict[str, None] = {}
         self._types = types
+        self._limits = Limits(0, 0)
         self._packed: dict[str, bytes] = {}
 
     def take(self, copy: GroupsCopy, pacer: Pacer) -> None:
         """Make the rows of a copy. Groups with an actor keep their figures until ``add`` brings newer ones."""
-        changed = _changed_topics(self.ranges, copy.ranges)
-        self.ranges = copy.ranges
+        changed = _changed_topics(self.ranges, copy.ranges) if copy.limits == self._limits else None
+        self.ranges, self.now_ms, self._limits = copy.ranges, copy.now_ms, copy.limits
         there: set[str] = set()
         for groups in copy.passive:
             for packed_piece in _pieces(groups, pacer):
@@ -105,11 +131,20 @@ class RowCache:
                 if group not in there:
                     self._drop(group)
 
-    def _take_passive(self, group: str, packed: bytes, changed: set[str]) -> None:
+    def _take_passive(self, group: str, packed: bytes, changed: set[str] | None) -> None:
+        """``changed``: topics; None if the limits have changed."""
         row = self.rows.get(group)
         if row is None or self._packed.get(group) != packed or not _keeps(row, changed):
             self._packed[group] = packed
-            self._set(row_of(of_passivated(group, packed, self.ranges), self._types(packed)[0]))
+            self._set(self._passive_row(group, packed))
+
+    def _passive_row(self, group: str, packed: bytes) -> GroupRow:
+        retention_ms, longest_guard_ms = self._limits
+        row = row_of(of_passivated(group, packed, self.ranges), self._types(packed)[0])
+        return row._replace(
+            guarded_until_ms=guarded_until_ms(packed_dates_ms(packed), self.now_ms, longest_guard_ms),
+            expires_ms=_expiry(packed_first_expiry_ms(packed, retention_ms)),
+        )
 
     def _set(self, row: GroupRow) -> None:
         if self.rows.get(row.group) != row:
@@ -168,6 +203,19 @@ def row_of(figures: GroupFigures, group_type: str) -> GroupRow:
     )
 
 
+def with_now(row: GroupRow, now: GroupNow | None) -> GroupRow:
+    """With what a group with an actor says about itself. None: it was not asked, since it is Stable, or is gone."""
+    if now is None:
+        return row
+    offsets = None if row.members else now.offsets
+    expires_ms = None if offsets is None else _expiry(offsets.first_expires_ms)
+    return row._replace(guarded_until_ms=now.guarded_until_ms, expires_ms=expires_ms)
+
+
+def _expiry(time_ms: int | None) -> int | None:
+    return None if time_ms is None or time_ms >= EXPIRY_MAX_MS else time_ms
+
+
 def _with_state(row: GroupRow | None, listed: ListedState) -> GroupRow:
     if row is None:
         return GroupRow(*listed)
@@ -179,5 +227,5 @@ def _changed_topics(before: TopicRanges, after: TopicRanges) -> set[str]:
     return {topic for topic in before.keys() | after.keys() if before.get(topic) != after.get(topic)}
 
 
-def _keeps(row: GroupRow, changed: set[str]) -> bool:
-    return not changed or not row.topics or changed.isdisjoint(row.topics)
+def _keeps(row: GroupRow, changed: set[str] | None) -> bool:
+    return changed is not None and (not changed or not row.topics or changed.isdisjoint(row.topics))

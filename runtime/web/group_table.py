@@ -33,10 +33,12 @@ COLUMNS: Final[dict[str, Callable[[GroupRow], Any]]] = {
     "members": lambda row: row.members,
     "topics": lambda row: None if row.topics is None else len(row.topics),
     "lag": lambda row: row.lag,
+    "expires_at": lambda row: row.expires_ms,
 }
 """The columns that the list can be sorted by. Rows with the same value are sorted by the name of the group."""
 
 TEXT_COLUMNS: Final = ("group", "state", "type", "protocol_type")
+GUARDED_UNTIL: Final = "guarded_until"
 
 
 class Cursor(NamedTuple):
@@ -52,6 +54,7 @@ class GroupTable:
     def __init__(self, rows: Iterable[GroupRow], pacer: Pacer) -> None:
         self.rows: list[GroupRow] = []
         self.names: list[str] = []
+        self._lower_names: list[list[str]] = []  # in pieces
         self.words: dict[str, list[str]] = {}
         self._columns: dict[str, Column] = {}
         self._positions: dict[str, array[int]] = {}  # of the rows of each topic
@@ -61,13 +64,17 @@ class GroupTable:
     def _read(self, rows: Iterable[GroupRow], pacer: Pacer) -> None:
         iterator = iter(rows)
         words: dict[str, dict[str, int]] = {name: {} for name in TEXT_COLUMNS if name != "group"}
-        parts: dict[str, list[Column]] = {name: [] for name in COLUMNS if name != "group"}
+        read = {name: value for name, value in COLUMNS.items() if name != "group"}
+        read[GUARDED_UNTIL] = lambda row: row.guarded_until_ms
+        parts: dict[str, list[Column]] = {name: [] for name in read}
         while piece := list(islice(iterator, PIECE)):
             self._add_topics(piece)
             self.rows += piece
-            self.names += [row.group for row in piece]
+            names = [row.group for row in piece]
+            self.names += names
+            self._lower_names.append(list(map(_lower, names)))
             for name, column in parts.items():
-                values = map(COLUMNS[name], piece)
+                values = map(read[name], piece)
                 column.append(_codes(values, words[name]) if name in words else _numbers(values))
             pacer.pause()
         for name, column in parts.items():
@@ -145,6 +152,19 @@ class GroupTable:
         mask[first : bisect_left(self.names, True, first, key=lambda name: not name.startswith(prefix))] = True
         return mask
 
+    def contains(self, text: str, pacer: Pacer) -> Mask:
+        """Whether the name of a row has a text somewhere, in lower or upper case."""
+        lower, parts = text.lower(), [np.empty(0, np.bool_)]
+        for names in self._lower_names:
+            parts.append(np.array([lower in name for name in names], np.bool_))
+            pacer.pause()
+        return np.concatenate(parts)
+
+    def is_guarded(self, now_ms: int) -> Mask:
+        """Whether a reset of a row is guarded at this time."""
+        mask: Mask = self._columns[GUARDED_UNTIL] > now_ms
+        return mask
+
     def has_topic(self, topic: str) -> Mask:
         mask = np.zeros(len(self.rows), np.bool_)
         mask[np.array(self.positions(topic), np.int64)] = True
@@ -157,6 +177,12 @@ class GroupTable:
     def positions(self, topic: str) -> Sequence[int]:
         """Of the rows that have a topic."""
         return self._positions.get(topic, ())
+
+
+def _lower(name: str) -> str:
+    """The same object, if it is in lower case: it takes no more memory."""
+    lower = name.lower()
+    return name if lower == name else lower
 
 
 def _directed(column: Column, sort: str) -> Column:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -42,7 +42,7 @@ class Guard:
         app: ASGIApp,
         hosts: Collection[str] | None,
         trusted_header: str | None,
-        answer: Callable[[Request, Problem], Response],
+        answer: Callable[[Request, Problem], Awaitable[Response]],
     ) -> None:
         self._app = app
         self._answer = answer
@@ -64,7 +64,8 @@ class Guard:
         headers = Headers(scope=scope)
         refusal = self._refusal(scope, headers)
         if refusal is not None:
-            await self._answer(Request(scope), refusal)(scope, receive, send_with_headers)
+            response = await self._answer(Request(scope), refusal)
+            await response(scope, receive, send_with_headers)
             return
         user = headers.get(self._trusted_header, "") if self._trusted_header else ""
         await self._app({**scope, USER_KEY: user}, receive, send_with_headers)

@@ -15,7 +15,8 @@ from ...actors.consumer_group.messages import ConsumerGroupDescribed, DescribeCo
 from ...actors.consumer_group.records import CONSUMER
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.group.kind import ABSENT_NAME
-from ...actors.messages import DescribeGroup, Fetched, OffsetFetch
+from ...actors.messages import DescribeGroup, ExplainGroup, Fetched, OffsetFetch
+from ...actors.recorder.now import GroupNow
 from ...actors.records import CLASSIC
 from ..embed.any_group import requests_of
 from ..embed.forwarded_requests import ranges_of
@@ -25,7 +26,7 @@ from ..kafka.questions import NotReached, OtherNode, Questions
 from ..node.group_figures import TopicRanges, of_classic, of_consumers
 from ..node.node import Node
 from .backend import Backend, Unavailable
-from .group_rows import GroupRow, GroupsCopy, row_of
+from .group_rows import SETTLED, GroupRow, GroupsCopy, row_of, with_now
 
 log = logging.getLogger("callboard.runtime.web")
 
@@ -55,6 +56,8 @@ class OtherGroups(NamedTuple):
             [*own.passive, *(read.passive or () for read in self.groups)],
             [*own.active, *(listed for read in self.groups for listed in read.active)],
             [*own.unreadable, *(listed for read in self.groups for listed in read.unreadable)],
+            own.now_ms,
+            own.limits,
         )
 
 
@@ -142,11 +145,17 @@ async def _read_row(node: Node, group: str, group_type: str, ranges: TopicRanges
     try:
         described = await requests.ask(message)
         fetched: Fetched = await requests.ask(OffsetFetch(group, None))
+        asks_more = described.state not in SETTLED and not described.error
+        now: GroupNow | None = (await requests.ask(ExplainGroup(group))).now if asks_more else None
     except CoordinatorError as error:
         log.info("group %r was not read: %s", group, error)
         return None
     if described.error or fetched.error or described.state == ABSENT_NAME:
         return None
+    return with_now(_row_of(node, described, fetched, ranges), now)
+
+
+def _row_of(node: Node, described: Any, fetched: Fetched, ranges: TopicRanges) -> GroupRow:
     if isinstance(described, ConsumerGroupDescribed):
         return row_of(of_consumers(described, fetched, ranges, lambda id_: _topic_name(node, id_)), CONSUMER)
     return row_of(of_classic(described, fetched, ranges), CLASSIC)

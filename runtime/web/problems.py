@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from ...actors.errors import CoordinatorError, ErrorCode
+from ..common.errors import CompactionRuns
 from ..embed.reset_undo import UndoRefused, UnknownChange
 from .backend import Unavailable
 from .group_list import BadParameter
@@ -126,6 +127,10 @@ def _key_in_use(request: Request, error: Exception) -> Problem:
     return Problem(409, str(error))
 
 
+def _compaction_runs(request: Request, error: Exception) -> Problem:
+    return Problem(409, str(error))
+
+
 def _unavailable(request: Request, error: Exception) -> Problem:
     return Problem(503, str(error))
 
@@ -143,6 +148,7 @@ PROBLEMS: Final[Mapping[Any, Callable[[Request, Exception], Problem]]] = {
     BadBody: _bad_request,
     KeyReused: _key_reused,
     KeyInUse: _key_in_use,
+    CompactionRuns: _compaction_runs,
     Unavailable: _unavailable,
     pykka.ActorDeadError: _unavailable,
     Exception: _bug,

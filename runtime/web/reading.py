@@ -17,6 +17,7 @@ from ...actors.recorder.record import as_json
 from ..embed.results import CommittedOffset, GroupDescription, TopicPartition
 from ..node.group_figures import TopicRanges
 from .backend import Backend
+from .commit_times import CommitTimes, read_commit_times
 from .group_list import BadParameter, parse_number, parse_query, select
 from .json_replies import JsonResponse, items_response
 from .paging import format_after, parse_page
@@ -32,16 +33,17 @@ REBALANCES_MAX: Final = 10
 
 
 class FoundOffsets(NamedTuple):
-    """The committed offsets of a group, and the offsets of the topics that they are of."""
+    """The committed offsets of a group, the offsets of the topics that they are of, and when both were made."""
 
     offsets: Mapping[TopicPartition, CommittedOffset]
     ranges: TopicRanges
+    times: CommitTimes
 
     def rows(self) -> list[dict[str, Any]]:
         return list(self.iterate())
 
     def iterate(self) -> Iterator[dict[str, Any]]:
-        return offsets_json(self.offsets, self.ranges)
+        return offsets_json(self.offsets, self.ranges, self.times)
 
 
 class Reading:
@@ -54,7 +56,7 @@ class Reading:
     async def groups(self, request: Request) -> Response:
         query = parse_query(request.query_params.multi_items())
         snapshot = await self._snapshots.get()
-        page = await asyncio.to_thread(select, snapshot.table, query)
+        page = await asyncio.to_thread(select, snapshot.table, query, snapshot.now_ms)
         last = await self._backend.last_rebalances([row.group for row in page.rows])
         items = (listed_json(row, last.get(row.group)) for row in page.rows)
         return await items_response(items, after=page.after, age_ms=snapshot.age_ms, incomplete=snapshot.incomplete)
@@ -122,7 +124,8 @@ class Reading:
         """On the coordinator's loop."""
         offsets = await self._backend.admin.offsets(group)
         topics = dict.fromkeys(topic for topic, _ in offsets)
-        return FoundOffsets(offsets, await self._backend.ranges(topics))
+        times = await read_commit_times(self._backend.node(), group, offsets)
+        return FoundOffsets(offsets, await self._backend.ranges(topics), times)
 
 
 def _lag_json(group: str, found: FoundOffsets) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from ..embed.results import (
@@ -18,12 +18,19 @@ from ..embed.results import (
 )
 from ..kafka.node_subjects import LastRebalance
 from ..node.group_figures import TopicRanges
+from .commit_times import CommitTimes
 from .group_rows import GroupRow
 
 
 def row_json(row: GroupRow) -> dict[str, Any]:
     topics = None if row.topics is None else sorted(row.topics)
-    return {**row._asdict(), "topics": topics}
+    fields = {name: value for name, value in row._asdict().items() if not name.endswith("_ms")}
+    dates = {"guarded_until": _iso(row.guarded_until_ms), "expires_at": _iso(row.expires_ms)}
+    return {**fields, "topics": topics, **dates}
+
+
+def _iso(time_ms: int | None) -> str | None:
+    return None if time_ms is None else datetime.fromtimestamp(time_ms / 1000, UTC).isoformat()
 
 
 def listed_json(row: GroupRow, last: LastRebalance | None) -> dict[str, Any]:
@@ -149,15 +156,20 @@ def _by_topic(partitions: Iterable[TopicPartition] | None) -> list[dict[str, Any
     return [{"topic": topic, "partitions": numbers} for topic, numbers in topics.items()]
 
 
-def offsets_json(offsets: Mapping[TopicPartition, CommittedOffset], ranges: TopicRanges) -> Iterator[dict[str, Any]]:
+def offsets_json(
+    offsets: Mapping[TopicPartition, CommittedOffset], ranges: TopicRanges, times: CommitTimes
+) -> Iterator[dict[str, Any]]:
     """The committed offsets, sorted. The end and the lag are null for a partition that this server does not have."""
-    return (_offset_json(partition, offsets[partition], ranges) for partition in sorted(offsets))
+    return (_offset_json(partition, offsets[partition], ranges, times) for partition in sorted(offsets))
 
 
-def _offset_json(partition: TopicPartition, committed: CommittedOffset, ranges: TopicRanges) -> dict[str, Any]:
+def _offset_json(
+    partition: TopicPartition, committed: CommittedOffset, ranges: TopicRanges, times: CommitTimes
+) -> dict[str, Any]:
     topic, number = partition
     known = ranges.get(topic)
     end = known.ends[number] if known is not None and number < len(known.ends) else None
+    lag = None if end is None else max(end - committed.offset, 0)
     return {
         "topic": topic,
         "partition": number,
@@ -165,7 +177,9 @@ def _offset_json(partition: TopicPartition, committed: CommittedOffset, ranges: 
         "metadata": committed.metadata,
         "leader_epoch": None if committed.leader_epoch < 0 else committed.leader_epoch,
         "end_offset": end,
-        "lag": None if end is None else max(end - committed.offset, 0),
+        "lag": lag,
+        "lag_ms": times.lag_ms(partition, lag),
+        "committed_at": _iso(times.committed(partition)),
     }
 
 

@@ -150,6 +150,7 @@ def log_json(figures: LogFigures) -> dict[str, Any]:
         "journal": {"files": stats.journal_files, "bytes": stats.journal_bytes, "waiting_bytes": stats.waiting_bytes},
         "syncs": {"count": stats.syncs, "p50_ms": _ms(p50_s), "p99_ms": _ms(p99_s)},
         "damages": figures.damages,
+        "is_compacting": figures.is_compacting,
         "full": list(stats.full),
         "failure": stats.failure or None,
     }

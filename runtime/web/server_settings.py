@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ...actors.errors import CoordinatorError, ErrorCode
 from ..common.errors import StartError
+from ..security.resources import CLUSTER_NAME, Operation
 from ..settings.table import BY_NAME, SETTINGS, Settings, parse_value
 from .backend import Backend
-from .changing import Body, Changing, read_body
+from .changing import Body, Changing, asked_by, read_body
 from .guard import USER_KEY
 from .json_replies import JsonResponse
 from .problems import BadBody
+
+CLUSTER: Final = f"Cluster:{CLUSTER_NAME}"
 
 
 class SettingsApi:
@@ -44,10 +47,15 @@ class SettingsApi:
 
     async def change(self, request: Request, body: Body, values: dict[str, Any]) -> None:
         """Raises BadBody and CoordinatorError."""
-        is_local = comes_from_here(request)
+        is_local, caller = comes_from_here(request), asked_by(request, body["reason"])
 
         async def make() -> None:
-            check_allowed(self._backend.node().services.options.dynamic_settings, is_local=is_local)
+            services = self._backend.node().services
+            try:
+                check_allowed(services.options.dynamic_settings, is_local=is_local)
+            except CoordinatorError:
+                services.audit.denied(caller.who, caller.asked, Operation.ALTER_CONFIGS.name, [CLUSTER])
+                raise
             await self._backend.admin.set(**values)
 
         try:

@@ -19,8 +19,11 @@ import pykka
 from ...actors.consumer_group.messages import ConsumerGroupDescribed, DescribeConsumerGroup
 from ...actors.consumer_group.records import CONSUMER
 from ...actors.errors import ErrorCode
+from ...actors.group.expiry import MINUTE_MS
 from ...actors.group.offsets import packed_types
-from ...actors.messages import DescribeGroup, Fetched, OffsetFetch
+from ...actors.group.resets import longest_guard_ms
+from ...actors.messages import DescribeGroup, ExplainGroup, Fetched, OffsetFetch
+from ...actors.recorder.now import GroupNow
 from ...actors.records import CLASSIC
 from ..kafka.node_subjects import ListedState
 from ..kafka.services import Origin
@@ -29,7 +32,7 @@ from ..node.node import Node
 from ..node.topic_ranges import read_ranges
 from .backend import PATIENCE_S, Backend, Unavailable
 from .change_log import ChangeLog
-from .group_rows import FoundGroup, GroupRow, GroupsCopy, Pacer, RowCache, row_of
+from .group_rows import SETTLED, FoundGroup, GroupRow, GroupsCopy, Limits, Pacer, RowCache, row_of, with_now
 from .group_table import GroupTable
 
 if TYPE_CHECKING:
@@ -62,6 +65,7 @@ LISTED_PIECE: Final = 512
 class Snapshot(NamedTuple):
     """``read_at_s``: when the reading of its groups began, by the monotonic clock. ``changes``: of the cache then.
 
+    ``now_ms``: when the groups were copied, by the node's clock, since 1970.
     ``incomplete``: the ids of nodes of a cluster of which groups are missing.
     """
 
@@ -69,6 +73,7 @@ class Snapshot(NamedTuple):
     ranges: TopicRanges
     read_at_s: float
     changes: int
+    now_ms: int
     incomplete: tuple[int, ...] = ()
 
     @property
@@ -194,7 +199,8 @@ class Snapshots:
         changed = self._cache.take_changed()
         if self._newest is not None:
             self.log.add(changed)
-        self._newest = Snapshot(table, self._cache.ranges, read_at_s, self._cache.changes, self._incomplete)
+        cache = self._cache
+        self._newest = Snapshot(table, cache.ranges, read_at_s, cache.changes, cache.now_ms, self._incomplete)
         self._have_first.set()
 
 
@@ -221,7 +227,11 @@ async def copy_groups(node: Node) -> GroupsCopy:
             if listed is not None:
                 unreadable.append(ListedState(name, listed.state, listed.group_type, listed.protocol_type))
         await asyncio.sleep(0)
-    return GroupsCopy(ranges, passive, active, unreadable)
+    return GroupsCopy(ranges, passive, active, unreadable, node.environment.clock.wall_ms(), _limits(node))
+
+
+def _limits(node: Node) -> Limits:
+    return Limits(node.settings.offsets_retention_minutes * MINUTE_MS, longest_guard_ms(node.settings))
 
 
 async def find(node: Node, group: str, ranges: TopicRanges) -> FoundGroup:
@@ -247,12 +257,13 @@ async def read_active(node: Node, listed: Sequence[ListedState], ranges: TopicRa
 
 
 async def _read_own(node: Node, names: Sequence[str], ranges: TopicRanges) -> list[GroupRow]:
-    replies = [(_describe(node, name), node.local.ask(OffsetFetch(name, None), ORIGIN)) for name in names]
+    replies = [(_describe(node, name), _fetch(node, name), _explain(node, name)) for name in names]
     rows: list[GroupRow] = []
-    for described_reply, fetched_reply in replies:
+    for described_reply, fetched_reply, explained_reply in replies:
         described, fetched = await described_reply, await fetched_reply
+        now: GroupNow | None = None if explained_reply is None else (await explained_reply).now
         if described.error is ErrorCode.NONE and fetched.error is ErrorCode.NONE:
-            rows.append(_row(node, described, fetched, ranges))
+            rows.append(with_now(_row(node, described, fetched, ranges), now))
     return rows
 
 
@@ -260,6 +271,16 @@ def _describe(node: Node, name: str) -> Any:
     listed = node.groups.listed.get(name)
     is_consumer = listed is not None and listed.group_type == CONSUMER
     return node.local.ask(DescribeConsumerGroup(name) if is_consumer else DescribeGroup(name), ORIGIN)
+
+
+def _fetch(node: Node, name: str) -> Any:
+    return node.local.ask(OffsetFetch(name, None), ORIGIN)
+
+
+def _explain(node: Node, name: str) -> Any:
+    """None for a group that has nothing to say about guards and expiry."""
+    listed = node.groups.listed.get(name)
+    return None if listed is None or listed.state in SETTLED else node.local.ask(ExplainGroup(name), ORIGIN)
 
 
 def _row(node: Node, described: Any, fetched: Fetched, ranges: TopicRanges) -> GroupRow:

@@ -110,7 +110,7 @@ async def states(node: Served) -> dict[str, tuple[Any, ...]]:
 
 @async_test
 async def test_list_has_the_groups_of_all_nodes(tmp_path: Path) -> None:
-    async with two_nodes(tmp_path, group_initial_rebalance_delay_ms=0) as nodes:
+    async with two_nodes(tmp_path, group_initial_rebalance_delay_ms=0, offsets_retention_minutes=60) as nodes:
         for node in nodes:
             while len(found := await states(node)) < len(GROUPS):
                 await asyncio.sleep(0.05)
@@ -130,6 +130,11 @@ async def test_list_has_the_groups_of_all_nodes(tmp_path: Path) -> None:
                     await asyncio.sleep(0.05)
             last = [(await node.api.items("groups"))[0]["last_rebalance"] for node in nodes]
             assert last[0] == last[1] and last[0]["cause"] == "new_member"
+        await nodes[0].coordinator.evict_and_reset(GROUPS[0], {("jobs", 0): 0})
+        for node in nodes:
+            guarded = await node.api.eventually("groups?guarded=true", bool)
+            assert [row["group"] for row in guarded] == [GROUPS[0]]
+            assert None not in [row["expires_at"] for row in await node.api.items("groups")]
         for node in nodes:
             other = next(group for group in GROUPS[1:] if node.owner_of(group) != node.node_id)
             await node.api.change("DELETE", f"groups/{other}")

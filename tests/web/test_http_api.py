@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from http_api_helpers import JSON, REASON, TOPICS, Api, make_groups, run
+from page_helpers import rows
 
 import callboard.web
 from callboard import Coordinator, CoordinatorError, ErrorCode, OffsetsOf, ShiftBy
@@ -20,12 +21,17 @@ from callboard.runtime.web.problems import BadBody
 from callboard.runtime.web.reset_targets import parse_target
 from callboard.runtime.web.snapshots import Snapshots
 
+WEEK: Any = {"offsets_retention_minutes": 7 * 24 * 60}
+"""By default an embedded coordinator keeps offsets for ever."""
+
 
 def test_groups_are_listed_with_members_topics_and_lag() -> None:
     async def check(coordinator: Coordinator, api: Api) -> None:
         await make_groups(coordinator)
         page = await api.json("groups")
         assert [row["group"] for row in page["items"]] == ["images", "mails", "odd / name"]
+        expires_in = datetime.fromisoformat(page["items"][0].pop("expires_at")) - datetime.now(UTC)
+        assert timedelta(days=6) < expires_in <= timedelta(days=7)
         assert page["items"][0] == {
             "group": "images",
             "state": "Empty",
@@ -35,11 +41,12 @@ def test_groups_are_listed_with_members_topics_and_lag() -> None:
             "topics": ["jobs"],
             "lag": 0,
             "last_rebalance": None,
+            "guarded_until": None,
         }
         assert page["after"] is None
         assert page["age_ms"] >= 0
 
-    run(check)
+    run(check, **WEEK)
 
 
 def test_pages_of_the_list_follow_each_other() -> None:
@@ -127,6 +134,28 @@ def test_groups_of_a_topic() -> None:
         assert (response.status_code, response.json()["error"]) == (404, "UNKNOWN_TOPIC_OR_PARTITION")
 
     run(check)
+
+
+def test_list_has_groups_by_a_part_of_their_name_and_by_the_guard_of_a_reset() -> None:
+    async def check(coordinator: Coordinator, api: Api) -> None:
+        await make_groups(coordinator)
+        assert [row["group"] for row in await api.items("groups?contains=IL")] == ["mails"]
+        assert await api.items("groups?guarded=true") == []
+        async with coordinator.member("images", resources={"jobs": 3}):
+            await api.eventually("groups?state=stable", lambda rows: [row["members"] for row in rows] == [1])
+            [row] = await api.items("groups?state=stable")
+            assert (row["guarded_until"], row["expires_at"]) == (None, None)
+        done = await coordinator.evict_and_reset("images", {"jobs": 0})
+        [row] = await api.eventually("groups?guarded=true", bool)
+        assert done.guarded_until is not None
+        assert (row["group"], row["guarded_until"]) == ("images", done.guarded_until.isoformat())
+        assert datetime.fromisoformat(row["expires_at"]) < datetime.now(UTC) + timedelta(days=7)
+        assert [row["group"] for row in await api.items("groups?guarded=false")] == ["mails", "odd / name"]
+        assert "◆ guarded" in " ".join(rows(await api.page("?guarded=true")))
+        for query in ("guarded=yes", "contains="):
+            assert "expected" in (await api.request("GET", f"groups?{query}")).json()["detail"]
+
+    run(check, **WEEK)
 
 
 def test_settings_say_where_they_are_from() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 from http_api_helpers import DESCRIPTION, OPERATIONS, REASON, Api, make_groups, run
@@ -67,7 +68,7 @@ def test_parameters_of_the_list_are_those_of_the_code() -> None:
     assert reason["maxLength"] == changing_module.REASON_CHARACTERS_MAX
 
 
-def test_answers_are_as_described() -> None:
+def test_answers_are_as_described(tmp_path: Path) -> None:
     async def check(coordinator: Coordinator, api: Api) -> None:
         await make_groups(coordinator)
         await coordinator.delete_topic("mails")
@@ -88,6 +89,7 @@ def test_answers_are_as_described() -> None:
             ):
                 await api.request("GET", path)
             await api.request("POST", "groups/images/evict", REASON)
+        await api.request("POST", "log/compact", REASON | {"dry_run": True})
         reset = REASON | {"targets": [{"topic": "jobs", "to": "earliest"}], "dry_run": True}
         await api.request("POST", "groups/images/reset", reset)
         done = await api.request("POST", "groups/images/reset", reset | {"dry_run": False})
@@ -106,7 +108,7 @@ def test_answers_are_as_described() -> None:
         streams = {id(OPERATIONS["GET", "/events"])}  # it has no end, see test_http_events.py
         assert asked | streams == set(map(id, OPERATIONS.values()))
 
-    run(check)
+    run(check, data=tmp_path)
 
 
 def check_answer(response: Any) -> None:

@@ -22,13 +22,13 @@ from callboard.runtime.web.backend import Unavailable
 from callboard.runtime.web.group_rows import GroupRow, Pacer
 from callboard.runtime.web.group_table import GroupTable
 from callboard.runtime.web.page import streams as streams_module
-from callboard.runtime.web.page.lag_trends import GROUPS_MAX, LagTrends
 from callboard.runtime.web.page.pieces import piece_of
 from callboard.runtime.web.page.rendering import STATIC, static_file
 from callboard.runtime.web.page.streams import STREAMS_MAX, Streams
 from callboard.runtime.web.page.table import PAGES
 from callboard.runtime.web.page.texts import age, ranges, shorten, shown, when
 from callboard.runtime.web.page.topics import line_of
+from callboard.runtime.web.page.trends import GROUPS_MAX, Trends
 from callboard.runtime.web.snapshots import Snapshot, Snapshots
 
 NAME = 'a\u202eb\n<script>"&'
@@ -39,14 +39,14 @@ def test_list_shows_groups_and_leads_to_them() -> None:
         await make_groups(coordinator)
         html = await api.page("")
         assert rows(html)[1:] == [
-            "images ○ Empty classic - 0 1 0 ? - -",
-            "mails ○ Empty classic - 0 1 0 ? - -",
-            "odd / name ○ Empty classic - 0 1 0 ? - -",
+            "images ○ Empty classic - 0 1 0 ? - - 6 days",
+            "mails ○ Empty classic - 0 1 0 ? - - 6 days",
+            "odd / name ○ Empty classic - 0 1 0 ? - - 6 days",
         ]
         assert 'href="/groups/odd%20%2F%20name"' in html
         assert "<h1>odd / name</h1>" in await api.page("groups/odd%20%2F%20name")
 
-    run(check)
+    run(check, offsets_retention_minutes=7 * 24 * 60)
 
 
 def test_address_of_the_list_has_filters_order_and_place() -> None:
@@ -75,11 +75,9 @@ def test_page_of_a_group_explains_and_lists() -> None:
             [member] = (await coordinator.describe("images")).members
             [_, found] = rows(await api.page("groups/images?tab=members"))
             assert found == f"callboard 127.0.0.1 - 3 jobs 0-2 {member.member_id}"
-            assert rows(await api.page("groups/images?tab=partitions"))[1:] == [
-                "jobs 0 0 0 0 callboard 127.0.0.1",
-                "jobs 1 - 0 ? callboard 127.0.0.1",
-                "jobs 2 - 0 ? callboard 127.0.0.1",
-            ]
+            first, *others = rows(await api.page("groups/images?tab=partitions"))[1:]
+            assert first.startswith("jobs 0 0 0 0 0 callboard 127.0.0.1 ")
+            assert others == [f"jobs {number} - 0 ? - callboard 127.0.0.1 - -" for number in (1, 2)]
             [_, rebalance] = rows(await api.page("groups/images?tab=rebalances"))
             assert "callboard (127.0.0.1) joined Cause new_member" in rebalance
 
@@ -102,7 +100,7 @@ def test_topics_lead_to_their_groups() -> None:
 
 def test_figures_of_a_topic_that_the_server_does_not_have_are_unknown() -> None:
     row = GroupRow("images", "Empty", "classic", "", 0, {"jobs": None}, None)
-    snapshot = Snapshot(GroupTable([row], Pacer()), {}, 0.0, 0)
+    snapshot = Snapshot(GroupTable([row], Pacer()), {}, 0.0, 0, 0)
     assert line_of(snapshot, "jobs") == ("jobs", None, None, 1, None)
 
 
@@ -217,16 +215,28 @@ def test_list_names_the_nodes_that_do_not_answer(monkeypatch: pytest.MonkeyPatch
 
 
 def test_lag_of_groups_that_are_shown_has_a_trend() -> None:
-    trends, row = LagTrends(), GroupRow("images", "Stable", "classic", "consumer", 1, {}, 100)
-    trends.note([row], 0)
-    assert trends.per_minute(row, 29_000) is None
-    assert trends.per_minute(row._replace(lag=40), 30_000) == -120
-    assert trends.per_minute(row._replace(lag=None), 30_000) is None
+    trends = Trends()
+    trends.note({"images": 100, "mails": None}, 0)
+    assert trends.per_minute("images", 100, 29_000) is None
+    assert trends.per_minute("images", 40, 30_000) == -120
+    assert trends.per_minute("images", None, 30_000) is None
+    assert trends.per_minute("mails", None, 30_000) is None
     for second in range(0, 3600, 10):
-        trends.note([row._replace(lag=100 + second)], second * 1000)
-    assert trends.per_minute(row._replace(lag=3700), 3_600_000) == 60
-    trends.note([row._replace(group=str(number)) for number in range(GROUPS_MAX)], 3_600_000)
-    assert trends.per_minute(row, 3_600_000) is None  # it is not shown any more
+        trends.note({"images": 100 + second}, second * 1000)
+    assert trends.per_minute("images", 3700, 3_600_000) == 60
+    trends.note({str(number): 7 for number in range(GROUPS_MAX)}, 3_600_000)
+    assert trends.per_minute("images", 100, 3_600_000) is None  # it is not shown any more
+
+
+def test_counter_that_begins_again_has_no_trend_at_first() -> None:
+    trends = Trends(is_counter=True)
+    trends.note({"images": 100}, 0)
+    trends.note({"images": 160}, 60_000)
+    assert trends.per_minute("images", 160, 60_000) == 60
+    trends.note({"images": 2}, 61_000)
+    assert trends.per_minute("images", 2, 61_000) is None
+    trends.note({"images": 12}, 91_000)
+    assert trends.per_minute("images", 12, 91_000) == 20
 
 
 def test_rebalances_of_the_last_hour_are_counted() -> None:
@@ -234,7 +244,7 @@ def test_rebalances_of_the_last_hour_are_counted() -> None:
         async with coordinator.member("images", resources={"jobs": 3}):
             await api.eventually("groups?state=stable", lambda items: [row["members"] for row in items] == [1])
             await coordinator.rebalances("images")  # the record is complete
-            assert rows(await api.page(""))[1].endswith("just now new member 1")
+            assert rows(await api.page(""))[1].endswith("just now new member 1 -")
             recorder, [record] = coordinator.node.groups.event_log.recorder, await coordinator.rebalances("images")
             later_ms = record.ended_ms + 3_600_000
             last = LastRebalance("images", record.ended_ms, "new_member", 0)

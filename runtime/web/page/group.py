@@ -9,10 +9,13 @@ from typing import Any, Final, NamedTuple
 from starlette.requests import Request
 
 from ....actors.errors import CoordinatorError, ErrorCode
+from ....actors.group.events import STABLE_NAME
 from ....actors.recorder.flight_recorder import RECORDS_KEPT
 from ...embed.results import CommittedOffset, GroupDescription, GroupExplanation, GroupMember, TopicPartition
 from ...node.group_figures import TopicRanges
 from ..backend import Backend
+from ..commit_times import CommitTimes, read_commit_times
+from ..group_acls import OPERATIONS, GroupAcls, read_acls
 from ..group_list import BadParameter
 from ..reading import path_text
 from ..replies import offsets_json, total_lag
@@ -22,16 +25,29 @@ from .row import Context, Sources
 from .texts import ranges
 from .timeline import Bar, bars_of, strip_of
 
-TABS: Final = {"": "Overview", "members": "Members", "partitions": "Partitions", "rebalances": "Rebalances"}
+ACLS: Final = "acls"
+TABS: Final = {
+    "": "Overview",
+    "members": "Members",
+    "partitions": "Partitions",
+    "rebalances": "Rebalances",
+    ACLS: "ACLs",
+}
 
 
 class Group(NamedTuple):
-    """``described``: None if there is no such group any more, but its rebalances are still recorded."""
+    """``described``: None if there is no such group any more, but its rebalances are still recorded.
+
+    ``has_acls``: whether there are ACLs. ``acls``: those of the group, on the tab that shows them.
+    """
 
     explained: GroupExplanation
     described: GroupDescription | None
     offsets: Mapping[TopicPartition, CommittedOffset]
     ranges: TopicRanges
+    times: CommitTimes
+    has_acls: bool = False
+    acls: GroupAcls | None = None
 
 
 class MemberRow(NamedTuple):
@@ -44,7 +60,11 @@ class MemberRow(NamedTuple):
 
 
 class PartitionRow(NamedTuple):
-    """``committed``, ``end`` and ``lag`` are None if there is none, or it is not known. ``owner``: a member."""
+    """``committed``, ``end``, ``lag`` and times are None if there is none, or it is not known. ``owner``: a member.
+
+    ``lag_ms``: the age of the first record that is not committed. ``committed_ms``: when the offset was committed.
+    ``is_reset``: by a reset that is guarded. ``is_by_owner``: since the last rebalance, so it was the owner.
+    """
 
     topic: str
     partition: int
@@ -53,6 +73,10 @@ class PartitionRow(NamedTuple):
     lag: int | None
     metadata: str
     owner: GroupMember | None
+    lag_ms: int | None = None
+    committed_ms: int | None = None
+    is_reset: bool = False
+    is_by_owner: bool = False
 
 
 class TopicRow(NamedTuple):
@@ -66,8 +90,11 @@ class TopicRow(NamedTuple):
 
 async def show(sources: Sources, request: Request) -> Context:
     group, tab, page = path_text(request, "group"), *parse_tab(request.query_params.multi_items())
-    found = await sources.backend.ask(lambda: read_group(sources.backend, group))
-    return await asyncio.to_thread(context_of, found, tab, page, sources.now_ms())
+    found = await sources.backend.ask(lambda: read_tab(sources.backend, group, tab))
+    count, now_ms = found.times.commits, sources.now_ms()
+    sources.commit_trends.note({group: count}, now_ms)
+    context = await asyncio.to_thread(context_of, found, tab, page, now_ms)
+    return {**context, "commits_per_minute": sources.commit_trends.per_minute(group, count, now_ms)}
 
 
 def context_of(found: Group, tab: str, page: int, clock_ms: int) -> Context:
@@ -77,7 +104,7 @@ def context_of(found: Group, tab: str, page: int, clock_ms: int) -> Context:
     context = {
         "group": found.explained.group_id,
         "tab": tab,
-        "tabs": TABS,
+        "tabs": {name: text for name, text in TABS.items() if name != ACLS or found.has_acls},
         "actions": ACTIONS,
         "explained": found.explained,
         "now": found.explained.now,
@@ -93,6 +120,13 @@ def context_of(found: Group, tab: str, page: int, clock_ms: int) -> Context:
     return {**context, **_TAB_CONTEXTS[tab](found, partitions, page, now_ms)}
 
 
+async def read_tab(backend: Backend, group: str, tab: str) -> Group:
+    """The same as ``read_group``, with ACLs if there are some."""
+    found, node = await read_group(backend, group), backend.node()
+    acls = await read_acls(node, group) if tab == ACLS else None
+    return found._replace(has_acls=node.services.acls is not None, acls=acls)
+
+
 async def read_group(backend: Backend, group: str) -> Group:
     """On the coordinator's loop. Raises CoordinatorError for a group that is unknown and has no record."""
     explained = await backend.admin.explain(group, limit=RECORDS_KEPT)
@@ -101,11 +135,12 @@ async def read_group(backend: Backend, group: str) -> Group:
     except CoordinatorError as error:
         if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
             raise
-        return Group(explained, None, {}, {})
+        return Group(explained, None, {}, {}, CommitTimes())
     offsets = await backend.admin.offsets(group)
     assigned = {topic for member in described.members for topic, _ in member.assigned or ()}
     names = dict.fromkeys((*(topic for topic, _ in offsets), *assigned))
-    return Group(explained, described, offsets, await backend.ranges(names))
+    times = await read_commit_times(backend.node(), group, offsets)
+    return Group(explained, described, offsets, await backend.ranges(names), times)
 
 
 # The tabs ------------------------------------------------------------------------------------------------------------
@@ -128,11 +163,16 @@ def _rebalances(found: Group, _partitions: Sequence[PartitionRow], _page: int, n
     return {"bars": bars, "strip": strip_of(found.explained.rebalances, now_ms)}
 
 
+def _acls(found: Group, _partitions: Sequence[PartitionRow], _page: int, _now_ms: int) -> Context:
+    return {"acls": found.acls or GroupAcls((), (), True), "operations": [each.name.lower() for each in OPERATIONS]}
+
+
 _TAB_CONTEXTS: Final = {
     "": _overview,
     "members": _members,
     "partitions": _partitions,
     "rebalances": _rebalances,
+    ACLS: _acls,
 }
 
 
@@ -174,10 +214,30 @@ def partition_rows(found: Group) -> list[PartitionRow]:
     """The partitions with a committed offset or an owner, sorted."""
     members = found.described.members if found.described else ()
     owners = {partition: member for member in members for partition in member.assigned or ()}
-    committed = {(row["topic"], row["partition"]): row for row in offsets_json(found.offsets, found.ranges)}
-    return [
+    json_rows = offsets_json(found.offsets, found.ranges, found.times)
+    committed = {(row["topic"], row["partition"]): row for row in json_rows}
+    rows = [
         _partition_row(key, committed.get(key), found.ranges, owners.get(key)) for key in sorted({*owners, *committed})
     ]
+    return [_with_times(row, found.times, _stable_since_ms(found)) for row in rows]
+
+
+def _stable_since_ms(found: Group) -> int | None:
+    """When the last rebalance ended, if the group is stable since; None if that is not known."""
+    records, now = found.explained.rebalances, found.explained.now
+    return records[0].ended_ms if records and now is not None and now.state == STABLE_NAME else None
+
+
+def _with_times(row: PartitionRow, times: CommitTimes, stable_since_ms: int | None) -> PartitionRow:
+    key = row.topic, row.partition
+    committed_ms = times.committed(key)
+    is_since = committed_ms is not None and stable_since_ms is not None and committed_ms >= stable_since_ms
+    return row._replace(
+        lag_ms=times.lag_ms(key, row.lag),
+        committed_ms=committed_ms,
+        is_reset=times.is_reset(key),
+        is_by_owner=is_since and row.owner is not None,
+    )
 
 
 def _partition_row(

@@ -28,10 +28,10 @@ COLUMNS: Final = (
     Column("members", "Members", is_number=True),
     Column("topics", "Topics", is_number=True),
     Column("lag", "Lag", is_number=True),
+    Column("expires_at", "Offsets expire in"),
 )
 
-
-FILTERS: Final = ("prefix", "state", "type", "topic", "min_lag")
+FILTERS: Final = ("contains", "prefix", "state", "type", "topic", "min_lag", "guarded")
 
 
 class Header(NamedTuple):
@@ -47,17 +47,18 @@ async def show(sources: Sources, request: Request) -> Context:
     query = parse_query(given)
     snapshot = await sources.snapshots.get()
     table = snapshot.table
-    page = await asyncio.to_thread(select, table, query)
+    page = await asyncio.to_thread(select, table, query, snapshot.now_ms)
     names, now_ms = [row.group for row in page.rows], sources.now_ms()
     last = await sources.backend.last_rebalances(names)
-    sources.trends.note(page.rows, now_ms)
+    trends = sources.lag_trends
+    trends.note({row.group: row.lag for row in page.rows}, now_ms)
     return {
         "query": dict(given),
         "is_filtered": any(name in FILTERS for name, _ in given),
         "headers": headers(query, dict(given)),
         "rows": page.rows,
         "rebalances": last,
-        "trends": {row.group: sources.trends.per_minute(row, now_ms) for row in page.rows},
+        "trends": {row.group: trends.per_minute(row.group, row.lag, now_ms) for row in page.rows},
         "counts": table.counts("state"),
         "total": len(table.rows),
         "incomplete": snapshot.incomplete,

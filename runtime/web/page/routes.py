@@ -12,6 +12,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from ..problems import problem_of
+from .compaction import make_compaction_route
 from .forms import make_form_routes
 from .rendering import STATIC, Renderer, static_file
 from .row import Page, Sources
@@ -30,6 +31,7 @@ def make_page_routes(sources: Sources, renderer: Renderer) -> list[Route]:
         *routes,
         *make_form_routes(sources, renderer),
         make_setting_route(sources, renderer),
+        make_compaction_route(sources, renderer),
         Route("/static/{name}", static, methods=["GET"]),
     ]
 

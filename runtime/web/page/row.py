@@ -13,7 +13,7 @@ from ..changing import Changing
 from ..server_api import ServerApi
 from ..snapshots import Snapshots
 from .changes import Changes
-from .lag_trends import LagTrends
+from .trends import Trends
 
 Context = Mapping[str, Any]
 """What a template shows, by name."""
@@ -22,7 +22,8 @@ Context = Mapping[str, Any]
 class Sources(NamedTuple):
     """``backend`` answers about one group and about the server, ``snapshots`` about all groups.
 
-    ``changing`` makes changes, and ``changes`` has those that were made by forms. ``trends``: how fast lags change.
+    ``changing`` makes changes, and ``changes`` has those that were made by forms. ``lag_trends``: how fast
+    lags change, and ``commit_trends``: the numbers of commits.
     ``server``: about the server itself. ``now_ms``: the time in milliseconds since 1970.
     """
 
@@ -30,7 +31,8 @@ class Sources(NamedTuple):
     snapshots: Snapshots
     changing: Changing
     changes: Changes
-    trends: LagTrends
+    lag_trends: Trends
+    commit_trends: Trends
     server: ServerApi
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
 

@@ -61,6 +61,14 @@ def age(time_ms: int, now_ms: int) -> str:
     return "1 min ago" if minutes == 1 else f"{duration(minutes * 60_000)} ago"
 
 
+def until(time_ms: int, now_ms: int) -> str:
+    """In how long, in words that change at most once a minute."""
+    minutes = (time_ms - now_ms) // 60_000
+    if minutes < 1:
+        return "1 min or less"
+    return "1 min" if minutes == 1 else duration(minutes * 60_000)
+
+
 def ranges(numbers: Iterable[int]) -> str:
     """Sorted numbers, as in "0-3, 7"."""
     parts: list[list[int]] = []
@@ -116,6 +124,7 @@ FILTERS: Final = {
     "setting": setting,
     "shorten": shorten,
     "tone": tone,
+    "until": until,
     "when": when,
 }
 """The filters of templates."""
