@@ -14,6 +14,7 @@ from aiokafka import AIOKafkaProducer
 from audit_helpers import audit_lines
 from harness import async_test
 from http_api_helpers import REASON, Api
+from page_helpers import rows
 
 import callboard.web
 from callboard import Coordinator
@@ -130,6 +131,7 @@ async def test_list_has_the_groups_of_all_nodes(tmp_path: Path) -> None:
                     await asyncio.sleep(0.05)
             last = [(await node.api.items("groups"))[0]["last_rebalance"] for node in nodes]
             assert last[0] == last[1] and last[0]["cause"] == "new_member"
+            assert "The log of a cluster is in its store" in await nodes[0].api.page("log")
         await nodes[0].coordinator.evict_and_reset(GROUPS[0], {("jobs", 0): 0})
         for node in nodes:
             guarded = await node.api.eventually("groups?guarded=true", bool)
