@@ -171,10 +171,10 @@ class GroupReset:
     """A reset of a group. ``before`` and ``after``: the committed offsets of its partitions.
 
     ``removed``: ids of the members that were removed; of a dry run, that would be. ``members``: all members before it.
-    ``guarded_until``: until when commits without a generation to these partitions are refused; None if no member of a
-    classic group was removed. ``notes``: why an offset is not the one that was asked for. ``warnings``: what the reset
-    does not do, such as to stop consumers that use ``assign()``. ``change_id``: by which the reset can be watched and
-    undone; "" for a dry run.
+    ``guarded_until``: until when commits without a generation to these partitions are refused; None if no member was
+    removed, and no earlier reset is guarded. ``notes``: why an offset is not the one that was asked for. ``warnings``:
+    what the reset does not do, such as to stop consumers that use ``assign()``. ``change_id``: by which the reset can
+    be watched and undone; "" for a dry run.
     """
 
     group: str
