@@ -14,7 +14,6 @@ from aiokafka import AIOKafkaProducer
 from audit_helpers import audit_lines
 from harness import async_test
 from http_api_helpers import REASON, Api
-from page_helpers import rows
 
 import callboard.web
 from callboard import Coordinator
