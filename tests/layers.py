@@ -139,7 +139,10 @@ PACKAGES: dict[str, Package] = {
     # The web page: templates, and what they show.
     "runtime/web/page": Package(
         ("runtime/web/page",),
-        ("actors", "actors/text.py", "runtime/embed", "runtime/front", "runtime/node", "runtime/web"),
+        (
+            *("actors", "actors/text.py", "runtime/common", "runtime/embed", "runtime/front", "runtime/node"),
+            "runtime/web",
+        ),
     ),
     # The API and the page as one app, and its server.
     "runtime/web/serving": Package(

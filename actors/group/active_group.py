@@ -42,8 +42,7 @@ class ActiveGroup:
 
     ``actor``: its reference. ``group``: the soft state, made from ``data``, the durable state. ``in_flight`` outlives
     the instance. If ``group`` has taken the place of one of another kind, ``appends_before_change`` appends were sent
-    before, and ``cancelled_names`` are deadlines of the other one, whose alarms may still come. ``commits``: those that
-    were appended.
+    before, and ``cancelled_names`` are deadlines of the other one, whose alarms may still come.
     """
 
     __slots__ = (
@@ -51,7 +50,6 @@ class ActiveGroup:
         "appends_before_change",
         "appends_before_idle",
         "cancelled_names",
-        "commits",
         "counted_offset_bytes",
         "data",
         "effects",
@@ -81,7 +79,6 @@ class ActiveGroup:
         self.appends_before_idle = 0
         self.appends_before_change = 0
         self.cancelled_names: Set[Hashable] = frozenset()
-        self.commits = 0
         self.counted_offset_bytes = 0
         """``data.offsets.size_bytes`` when the memory was counted last."""
         self.group = self.make_group()

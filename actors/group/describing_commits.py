@@ -23,4 +23,6 @@ def _describe_in_steps(active: ActiveGroup) -> Steps[CommitsDescribed]:
             dates += ((partition, value.commit_timestamp_ms) for partition, value in piece)
             yield
         topics.append((topic, tuple(dates)))
-    return CommitsDescribed(ErrorCode.NONE, active.commits, tuple(topics), active.environment.clock.wall_ms())
+    return CommitsDescribed(
+        ErrorCode.NONE, active.in_flight.commits_sent, tuple(topics), active.environment.clock.wall_ms()
+    )

@@ -75,6 +75,7 @@ class InFlight:
     def __init__(self) -> None:
         self.appends_sent = 0
         self.appends_done = 0
+        self.commits_sent = 0  # of the appends
         self.stale_appends = 0  # sent by an earlier instance
         self.reset_append = 0  # the number of the last append of a reset
         self.fetches: list[WaitingFetch] = []

@@ -102,7 +102,7 @@ def _append_commits(
         limit = limit if len(records) == count else "offsets_max_per_group"
     if not records:
         return Committed(errors, limit=limit)
-    active.commits += 1
+    active.in_flight.commits_sent += 1
     active.append(records, new_tuple(CommitContext, (reply, errors, limit)))
     return DEFERRED
 

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from ...actors.steps import pieces
 from ..node.node import Node
 from ..security.acl_filters import AclFilter
 from ..security.acls import Acl, AclRules, PatternType, Requester
@@ -43,8 +42,9 @@ async def read_acls(node: Node, group: str) -> GroupAcls | None:
     if store is None:
         return None
     wanted, found = AclFilter(ResourceType.GROUP, group, PatternType.MATCH), list[Acl]()
-    for piece in pieces(tuple(store.table.acls), PIECE):
-        found += filter(wanted.matches, piece)
+    acls = tuple(store.table.acls)
+    for first in range(0, len(acls), PIECE):
+        found += filter(wanted.matches, acls[first : first + PIECE])
         await asyncio.sleep(0)
     settings = node.settings
     super_users, is_open = parse_principals(settings.super_users), settings.allow_everyone_if_no_acl_found
