@@ -37,10 +37,13 @@ class MemberClients:
 
     def complete(self, group_id: str, value: Any) -> Any:
         """A record, or a part of one, with what is known of each member that it names."""
+        return self._complete(group_id, value) if self._clients else value
+
+    def _complete(self, group_id: str, value: Any) -> Any:
         if isinstance(value, MemberName):
             client = self._clients.get((group_id, value.member_id))
             return value if client is None else value._replace(principal=client.principal, software=client.software)
         if not isinstance(value, tuple):
             return value
-        items = (self.complete(group_id, item) for item in value)
+        items = (self._complete(group_id, item) for item in value)
         return type(value)(*items) if hasattr(value, "_fields") else tuple(items)

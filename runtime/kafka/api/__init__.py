@@ -217,7 +217,7 @@ OWN_APIS: tuple[Api, ...] = (
         ASK_NODE,
         0,
         0,
-        items=(checks.DESCRIBE_GROUP, checks.READ_GROUP, checks.DELETE_GROUP, checks.READ_TOPIC),
+        items=(checks.DESCRIBE_GROUP, checks.READ_GROUP, checks.DELETE_GROUP, checks.READ_TOPIC, checks.LISTED_TOPIC),
         overlaps=True,
         needs_lease=True,
     ),
