@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.group.reset_messages import DescribeReset, ResetDescribed
-from ..node.reset_records import ResetRecord
+from ..node.reset_records import ResetPartition, ResetRecord
+from .in_pieces import map_in_pieces, run_in_pieces
 from .reset_progress import Presence, progress_of
 from .reset_targets import Chosen, describe_topics, fetch_offsets, resolve_targets
 from .reset_undo import Now, UnknownChange, check_undo, later_resets
@@ -61,8 +62,8 @@ class ResetAdmin:
         record = await _known(requests, change_id)
         later = later_resets(record, await records.of_group(record.group, needs_all=True))
         topics = {name: await _topic(requests, name) for name in record.topic_ids}
-        check_undo(record, Now(later, await fetch_offsets(requests, record.group), topics))
-        chosen = {(each.topic, each.partition): Chosen(each.before) for each in record.partitions}
+        await run_in_pieces(check_undo(record, Now(later, await fetch_offsets(requests, record.group), topics)))
+        chosen = dict(await map_in_pieces(_before, record.partitions))
         why = reason or f"undo of change {change_id}"
         return await self._reset(record.group, chosen, record.topic_ids, why, dry_run, change_id)
 
@@ -85,7 +86,7 @@ class ResetAdmin:
     async def resets(self, group: str) -> tuple[ResetChange, ...]:
         """The last resets of a group that were recorded, the newest first: of the last 100 of all groups."""
         records = await self._requests().resets()
-        return tuple(map(change_of, await records.of_group(group)))
+        return tuple([await change_of(record) for record in await records.of_group(group)])
 
     async def reset_progress(self, change_id: str) -> ResetProgress:
         """Which members that a reset has removed are back, and which positions they have fetched."""
@@ -114,6 +115,10 @@ class ResetAdmin:
         if reset.error is not ErrorCode.GROUP_ID_NOT_FOUND:
             described = await self.describe(record.group)
         return progress_of(record, Presence(described, reset, (await requests.resets()).now_ms()))
+
+
+def _before(each: ResetPartition) -> tuple[TopicPartition, Chosen]:
+    return (each.topic, each.partition), Chosen(each.before)
 
 
 async def _known(requests: AdminRequests, change_id: str) -> ResetRecord:

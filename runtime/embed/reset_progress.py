@@ -119,9 +119,11 @@ def _sentence(
     parts = [first]
     if missing:
         since = datetime.fromtimestamp(record.made_ms / 1000, UTC)
-        parts.append(f"missing since {since:%H:%M:%S} UTC: {_listed([_member_name(member) for member in missing])}")
+        names = [_member_name(member) for member in missing[:NAMED_MAX]]
+        parts.append(f"missing since {since:%H:%M:%S} UTC: {_listed(names, len(missing))}")
     if unfetched:
-        parts.append(f"not fetched: {_listed([f'{topic}-{partition}' for topic, partition in unfetched])}")
+        names = [f"{topic}-{partition}" for topic, partition in unfetched[:NAMED_MAX]]
+        parts.append(f"not fetched: {_listed(names, len(unfetched))}")
     if not missing and not unfetched:
         parts.append("the group still rebalances")
     return "; ".join(parts)
@@ -132,6 +134,7 @@ def _member_name(member: RemovedMember) -> str:
     return printable(f"{name[:100]} ({member.client_host.removeprefix('/')[:100]})")
 
 
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - NAMED_MAX
-    return ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+def _listed(names: Sequence[str], count: int) -> str:
+    """``names``: the first ones, of ``count``."""
+    more = count - len(names)
+    return ", ".join(names) + (f" and {more} more" if more > 0 else "")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from datetime import datetime
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...actors.errors import CoordinatorError, ErrorCode
@@ -130,7 +131,12 @@ async def fetch_offsets(requests: AdminRequests, group: str) -> dict[TopicPartit
     """All committed offsets of a group. Raises CoordinatorError."""
     fetched: Fetched = await requests.ask(OffsetFetch(group, None))
     check(fetched.error, f"group {group!r}")
-    return {(topic, row.partition): row.offset for topic, rows in fetched.topics for row in rows}
+    offsets: dict[TopicPartition, int] = {}
+    for topic, rows in fetched.topics:
+        for piece in pieces(rows):
+            offsets.update(((topic, row.partition), row.offset) for row in piece)
+            await asyncio.sleep(0)
+    return offsets
 
 
 async def _own_offsets(
@@ -235,5 +241,5 @@ def targets_by_partition(targets: ResetTargets, topics: Mapping[str, TopicDescri
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} has partitions 0 to {count - 1}, not {key[1]}"
             )
         numbers = range(count) if isinstance(key, str) else (key[1],)
-        by_partition.update(dict.fromkeys(((name, number) for number in numbers), targets[key]))
+        by_partition.update(dict.fromkeys(zip(repeat(name), numbers, strict=False), targets[key]))
     return by_partition

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from ...actors.errors import CoordinatorError, ErrorCode
+from ...actors.steps import Steps, pieces
 from ..node.reset_records import ResetPartition, ResetRecord
 from .results import TopicDescription, TopicPartition
 
@@ -39,10 +40,10 @@ class Now(NamedTuple):
     topics: Mapping[str, TopicDescription | None]
 
 
-def check_undo(record: ResetRecord, now: Now) -> None:
-    """Raise UndoRefused if the undo is not safe."""
+def check_undo(record: ResetRecord, now: Now) -> Steps[None]:
+    """Raises UndoRefused if the undo is not safe."""
     for rule in RULES:
-        reason = rule(record, now)
+        reason = yield from rule(record, now)
         if reason:
             raise UndoRefused(record.change_id, reason)
 
@@ -57,21 +58,28 @@ def later_resets(record: ResetRecord, of_group: Iterable[ResetRecord]) -> tuple[
     return tuple(later)
 
 
-def _was_undone(record: ResetRecord, now: Now) -> str:
+def _was_undone(record: ResetRecord, now: Now) -> Steps[str]:
+    yield
     by = next((each.change_id for each in now.later if each.undoes == record.change_id), "")
     return by and f"it was undone by change {by} already"
 
 
-def _was_reset_again(record: ResetRecord, now: Now) -> str:
-    own = {(each.topic, each.partition) for each in record.partitions}
+def _was_reset_again(record: ResetRecord, now: Now) -> Steps[str]:
+    own: set[TopicPartition] = set()
+    for piece in pieces(record.partitions):
+        own.update((each.topic, each.partition) for each in piece)
+        yield
     for later in now.later:
-        for each in later.partitions:
-            if (each.topic, each.partition) in own:
-                return f"{_name(each)} was reset again by change {later.change_id}: undo that one first"
+        for piece in pieces(later.partitions):
+            again = next((each for each in piece if (each.topic, each.partition) in own), None)
+            if again is not None:
+                return f"{_name(again)} was reset again by change {later.change_id}: undo that one first"
+            yield
     return ""
 
 
-def _topic_is_another(record: ResetRecord, now: Now) -> str:
+def _topic_is_another(record: ResetRecord, now: Now) -> Steps[str]:
+    yield
     for name, topic_id in record.topic_ids.items():
         topic = now.topics.get(name)
         if topic is None:
@@ -81,29 +89,45 @@ def _topic_is_another(record: ResetRecord, now: Now) -> str:
     return ""
 
 
-def _records_are_gone(record: ResetRecord, now: Now) -> str:
-    for each in record.partitions:
-        topic = now.topics.get(each.topic)
-        if each.before is None or topic is None or each.partition >= len(topic.partitions):
-            continue
-        start, end = topic.partitions[each.partition].start_offset, topic.partitions[each.partition].end_offset
-        if start < end and not start <= each.before <= end:
-            return f"{_name(each)} was at {each.before} before, but its records are now those from {start} to {end}"
+def _records_are_gone(record: ResetRecord, now: Now) -> Steps[str]:
+    for piece in pieces(record.partitions):
+        reason = next(filter(None, (_is_gone(each, now) for each in piece)), "")
+        if reason:
+            return reason
+        yield
     return ""
 
 
-def _offset_went_back(record: ResetRecord, now: Now) -> str:
+def _is_gone(each: ResetPartition, now: Now) -> str:
+    topic = now.topics.get(each.topic)
+    if each.before is None or topic is None or each.partition >= len(topic.partitions):
+        return ""
+    start, end = topic.partitions[each.partition].start_offset, topic.partitions[each.partition].end_offset
+    if start < end and not start <= each.before <= end:
+        return f"{_name(each)} was at {each.before} before, but its records are now those from {start} to {end}"
+    return ""
+
+
+def _offset_went_back(record: ResetRecord, now: Now) -> Steps[str]:
     """Consumers that have gone on since then only raise offsets."""
-    for each in record.partitions:
-        committed = now.committed.get((each.topic, each.partition))
-        if each.after is not None and committed is None:
-            return f"{_name(each)} has no committed offset any more: somebody else has deleted it, or it has expired"
-        if each.after is not None and committed is not None and committed < each.after:
-            return f"{_name(each)} is at {committed}, before the {each.after} of the reset: somebody else has set it"
+    for piece in pieces(record.partitions):
+        reason = next(filter(None, (_went_back(each, now) for each in piece)), "")
+        if reason:
+            return reason
+        yield
     return ""
 
 
-RULES: tuple[Callable[[ResetRecord, Now], str], ...] = (
+def _went_back(each: ResetPartition, now: Now) -> str:
+    committed = now.committed.get((each.topic, each.partition))
+    if each.after is not None and committed is None:
+        return f"{_name(each)} has no committed offset any more: somebody else has deleted it, or it has expired"
+    if each.after is not None and committed is not None and committed < each.after:
+        return f"{_name(each)} is at {committed}, before the {each.after} of the reset: somebody else has set it"
+    return ""
+
+
+RULES: tuple[Callable[[ResetRecord, Now], Steps[str]], ...] = (
     _was_undone,
     _was_reset_again,
     _topic_is_another,

@@ -162,16 +162,16 @@ async def _result(
     )
 
 
-def change_of(record: ResetRecord) -> ResetChange:
-    partitions = record.partitions
+async def change_of(record: ResetRecord) -> ResetChange:
+    rows = await map_in_pieces(lambda each: ((each.topic, each.partition), each.before, each.after), record.partitions)
     return ResetChange(
         record.change_id,
         record.group,
         datetime.fromtimestamp(record.made_ms / 1000, UTC),
         record.by,
         record.reason,
-        {(each.topic, each.partition): each.before for each in partitions},
-        {(each.topic, each.partition): each.after for each in partitions},
+        {partition: before for partition, before, _ in rows},
+        {partition: after for partition, _, after in rows},
         tuple(member.member_id for member in record.members),
         record.undoes,
     )

@@ -63,7 +63,7 @@ class Changing:
         made = await self.change(
             request, body, lambda: admin.evict_and_reset(group, chosen, reason=reason, dry_run=is_plan)
         )
-        return JsonResponse(reset_json(made, is_plan))
+        return JsonResponse(await asyncio.to_thread(reset_json, made, is_plan))
 
     async def delete(self, request: Request) -> JsonResponse:
         group, body = path_text(request, "group"), await read_body(request)

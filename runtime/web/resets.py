@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from starlette.requests import Request
 
 from .backend import Backend
@@ -21,7 +23,7 @@ class Resets:
     async def of_group(self, request: Request) -> JsonResponse:
         group = path_text(request, "group")
         changes = await self._backend.ask(lambda: self._backend.admin.resets(group))
-        return JsonResponse({"items": [change_json(change) for change in changes]})
+        return JsonResponse({"items": await asyncio.to_thread(lambda: list(map(change_json, changes)))})
 
     async def progress(self, request: Request) -> JsonResponse:
         change_id = path_text(request, "change")
@@ -36,4 +38,4 @@ class Resets:
             request, body, lambda: self._backend.admin.undo_reset(change_id, reason=reason, dry_run=is_plan)
         )
         await self._changing.reread(made.group)
-        return JsonResponse(reset_json(made, is_plan))
+        return JsonResponse(await asyncio.to_thread(reset_json, made, is_plan))

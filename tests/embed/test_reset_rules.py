@@ -13,6 +13,7 @@ import pytest
 from callboard import CoordinatorError, ErrorCode, GroupDescription, GroupMember, OffsetsOf, PartitionRange, ShiftBy
 from callboard.actors.group.reset_messages import ResetDescribed
 from callboard.actors.messages import Fetched, FetchedOffset, OffsetFetch
+from callboard.actors.steps import run_steps
 from callboard.runtime.embed.reset_progress import Presence, missing_members, progress_of
 from callboard.runtime.embed.reset_targets import KINDS, Chosen, Known, describe_topics, resolve_targets
 from callboard.runtime.embed.reset_undo import Now, UndoRefused, check_undo, later_resets
@@ -137,12 +138,12 @@ def now(*later: ResetRecord, committed: int | None = 20, topic: TopicDescription
 
 @pytest.mark.parametrize("committed", [20, 21, 70])
 def test_undo_is_allowed_when_consumers_have_gone_on(committed: int) -> None:
-    check_undo(record(), now(committed=committed))
+    run_steps(check_undo(record(), now(committed=committed)))
 
 
 @pytest.mark.parametrize("partition", [(0, None, 20), (0, 50, None), (1, 500, 20)])
 def test_undo_of_unlimited_offsets_is_allowed(partition: tuple[int, int | None, int | None]) -> None:
-    check_undo(record("a", partition), Now((), {("jobs", 0): 20, ("jobs", 1): 20}, now().topics))
+    run_steps(check_undo(record("a", partition), Now((), {("jobs", 0): 20, ("jobs", 1): 20}, now().topics)))
 
 
 @pytest.mark.parametrize(
@@ -164,11 +165,11 @@ def test_undo_of_unlimited_offsets_is_allowed(partition: tuple[int, int | None, 
 )
 def test_undo_is_refused(made: ResetRecord, known: Now, says: str) -> None:
     with pytest.raises(UndoRefused, match=f"change a cannot be undone: {says}"):
-        check_undo(made, known)
+        run_steps(check_undo(made, known))
 
 
 def test_reset_of_other_partitions_does_not_matter() -> None:
-    check_undo(record(), now(record("b", (1, 0, 5))))
+    run_steps(check_undo(record(), now(record("b", (1, 0, 5)))))
 
 
 def test_later_resets() -> None:
