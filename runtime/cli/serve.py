@@ -214,7 +214,7 @@ async def announce(node: Node, address: str, shared_sockets: Sockets, stopping: 
     The second one is left out if the log is empty. In a cluster the node may have to wait for the store before it is
     ready.
     """
-    await node.is_accepting.wait()
+    await node.listeners.is_accepting.wait()
     if shared_sockets:
         await node.accept_from(shared_sockets)
     print_line(f"callboard ready on {address}", flush=True)

@@ -18,7 +18,7 @@ from .known_file import KnownFile, Note
 from .patient_store import PatientStore
 from .register import Register
 from .register_log import RegisterLog
-from .session import CALM_TTLS, NodeIdentity, Phase, Session
+from .session import NodeIdentity, Phase, Session
 from .session_environment import SessionEnvironment
 from .session_producer_ids import SessionProducerIds
 from .store import Store, StoreRefused, settle
@@ -37,7 +37,8 @@ def _ignore() -> None:
 class Followed(Protocol):
     """Another document of the cluster that this node follows, see ``SessionListener``."""
 
-    def joined(self, cluster_id: str) -> None: ...
+    def joined(self, cluster_id: str, *, is_new: bool) -> None:
+        """A session has begun. ``is_new``: there are other nodes, none of which knew this one."""
 
     def next_key(self) -> str | None: ...
 
@@ -49,10 +50,10 @@ class Followed(Protocol):
 class ClusterNode:
     """``Ownership``, and ``SessionListener`` of its sessions. ``session`` is the newest one.
 
-    ``joined``: set since the first session has joined. ``on_failed`` is called with the error when the node cannot take
-    part any more. ``secret``: see ``credentials``; empty before the first session. ``gained_versions``: by partition a
-    version of the register, at which this node had it already. ``followed`` and ``known_file`` may be set, and
-    ``on_register_changed``, which is called after a newer version was read.
+    ``on_failed`` is called with the error when the node cannot take part any more. ``secret``: see ``credentials``;
+    empty before the first session. ``gained_versions``: by partition a version of the register, at which this node had
+    it already. ``followed`` and ``known_file`` may be set, and ``on_register_changed``, which is called after a newer
+    version was read.
     """
 
     def __init__(
@@ -69,8 +70,6 @@ class ClusterNode:
         self.secret = b""
         self.gained_versions: dict[int, int] = {}
         self.producer_ids = SessionProducerIds()
-        self.joined = asyncio.Event()
-        self._is_new = False
         self._environment = environment
         self._identity = identity
         self._on_failed = on_failed
@@ -137,16 +136,6 @@ class ClusterNode:
             await self.session.leave()
             log.info("left the cluster", session=self.session.name)
 
-    async def wait_until_listed(self) -> None:
-        """Return when all nodes that are not slow tell clients of this one. Those that it has joined learn of it first.
-
-        Partitions do not move to it before either. A client that gets lists of brokers with it and without it forgets
-        what it has asked of it: librdkafka's consumers wait five minutes for metadata then.
-        """
-        await self.joined.wait()
-        if self._is_new:
-            await self._environment.sleep(self._environment.ttl_s * CALM_TTLS)
-
     async def _run(self) -> None:
         try:
             while not self._is_stopping:
@@ -184,21 +173,20 @@ class ClusterNode:
             await session.register.create(self.counts)
             self.secret = await self._read_secret()
             self.session = session
-            self._is_new = await session.join()
+            is_new = await session.join()
             if session.register.current is not None:
-                self._start_session(session.register.current)
+                self._start_session(session.register.current, is_new=is_new)
             log.info("joined the cluster", session=session.name)
-            self.joined.set()
             await session.run()
         except Fenced as error:
             session.fence(str(error))
         if session.refusal is not None:
             raise session.refusal
 
-    def _start_session(self, register: Register) -> None:
+    def _start_session(self, register: Register, *, is_new: bool) -> None:
         self.producer_ids.start_session(register.version)
         if self.followed is not None:
-            self.followed.joined(register.cluster_id)
+            self.followed.joined(register.cluster_id, is_new=is_new)
 
     async def _read_secret(self) -> bytes:
         parts = [self._environment.token() for _ in range(SECRET_BYTES // 8)]

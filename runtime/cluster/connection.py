@@ -129,7 +129,6 @@ class ClusterConnection:
         """Return when the node has joined, knows the cluster's topics and users, and the other nodes know it."""
         assert self._topics is not None, "follow_topics comes first"
         await self._topics.ready.wait()
-        await self.ownership.wait_until_listed()
 
     def follow_security(self, security: SecurityStore) -> None:
         """See ``SharedTopics``, which there are."""

@@ -24,6 +24,7 @@ from .cluster_node import ClusterNode
 from .keys import TOPICS, number_of, version_key
 from .offset_cleanups import DeleteOffsets, OffsetCleanups
 from .patient_store import PatientStore
+from .session import CALM_TTLS
 from .session_environment import SessionEnvironment
 from .shared_group_configs import SharedGroupConfigAdmin
 from .shared_topic_admin import SharedTopicAdmin
@@ -46,7 +47,8 @@ class SharedTopics:
 
     ``admin`` changes the topics, ``group_admin`` the settings of groups. ``delete_offsets`` and ``is_served`` are about
     this node's groups, see ``OffsetCleanups``. Of ``topics`` (name, partitions), those that are missing are created.
-    ``ready``: set when the node has joined, has the cluster's topics and users, and all of these topics exist.
+    ``ready``: set when the node has joined, has the cluster's topics and users, all of these topics exist, and the
+    other nodes know this one.
     """
 
     def __init__(
@@ -73,18 +75,21 @@ class SharedTopics:
         self.group_admin = SharedGroupConfigAdmin(configs, self._changes)
         self._security: SecurityStore | None = None
         self.ready = asyncio.Event()
+        self._joined: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         for topic in self._topics():
             self._leadership.place(topic)
-        self._task = asyncio.get_running_loop().create_task(self._begin(topics))
+        self._task = asyncio.get_running_loop().create_task(self._begin(topics, environment))
 
-    async def _begin(self, topics: Sequence[tuple[str, int]]) -> None:
+    async def _begin(self, topics: Sequence[tuple[str, int]], environment: SessionEnvironment) -> None:
         try:
             await self._follower.follow()
         except StoreRefused:
             return  # it was logged
-        await self._node.joined.wait()
+        is_new = await self._joined
         for name, partitions in topics:
             await self._ensure(name, partitions)
+        if is_new:  # until all nodes that are not slow list it; partitions do not move to it before either
+            await environment.sleep(environment.ttl_s * CALM_TTLS)
         self.ready.set()
 
     async def _ensure(self, name: str, partitions: int) -> None:
@@ -127,7 +132,9 @@ class SharedTopics:
 
     # Followed --------------------------------------------------------------------------------------------------------
 
-    def joined(self, cluster_id: str) -> None:
+    def joined(self, cluster_id: str, *, is_new: bool) -> None:
+        if not self._joined.done():
+            self._joined.set_result(is_new)
         self._catalogue.use_offsets_topic_id(shared_offsets_topic_id(cluster_id))
 
     def next_key(self) -> str | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
@@ -36,16 +37,24 @@ def _open_listener(listener: Listener) -> ListenerTls:
 
 
 class AcceptingListeners:
-    """``tls``: of those listeners that have it, by name."""
+    """``tls``: of those listeners that have it, by name. ``is_accepting``: set since connections are accepted."""
 
     def __init__(self, pool: ConnectionPool, turns: ConnectionTurns, tls: Mapping[str, ListenerTls]) -> None:
         self._pool = pool
         self._tls = tls
         self._handshakes = _make_handshakes(pool, turns) if tls else None
         self._servers: list[asyncio.Server] = []
+        self._is_closed = False
+        self.is_accepting = asyncio.Event()
 
     async def accept_from(self, sockets: Sockets, receive_buffer_bytes: int) -> None:
-        """Accept connections. Other processes may do the same with the same sockets."""
+        """Accept connections. Other processes may do the same with the same sockets.
+
+        After ``close`` it only closes the sockets.
+        """
+        if self._is_closed:
+            _close_all(sockets)
+            return
         loop = asyncio.get_running_loop()
         for listener, listening_socket in sockets.items():
             limit_receive_buffers(listening_socket, receive_buffer_bytes)
@@ -54,6 +63,7 @@ class AcceptingListeners:
                     partial(self._new_connection, listener), sock=listening_socket, backlog=LISTEN_BACKLOG
                 )
             )
+        self.is_accepting.set()
 
     def _new_connection(self, listener: str) -> asyncio.Protocol:
         connection = self._pool.new_connection(listener)
@@ -66,6 +76,7 @@ class AcceptingListeners:
         return TlsConnection(tls, TlsClient(connection), self._handshakes)
 
     def close(self) -> None:
+        self._is_closed = True
         for server in self._servers:
             server.close()
 
@@ -92,6 +103,21 @@ class AcceptingListeners:
         """How long the certificates are still valid, by listener."""
         now = datetime.now(UTC)
         return {listener: (tls.expires - now).total_seconds() for listener, tls in self._tls.items()}
+
+
+@contextmanager
+def closing_unused(sockets: Sockets) -> Iterator[None]:
+    """Close sockets from which nothing is accepted, because the block was cancelled or has failed."""
+    try:
+        yield
+    except BaseException:
+        _close_all(sockets)
+        raise
+
+
+def _close_all(sockets: Sockets) -> None:
+    for listening_socket in sockets.values():
+        listening_socket.close()
 
 
 def _make_handshakes(pool: ConnectionPool, turns: ConnectionTurns) -> Handshakes:

@@ -38,7 +38,7 @@ from ..security.document import QUOTAS
 from ..settings.admin import GroupConfigAdmin, SettingsAdmin
 from ..settings.dynamic import DynamicSettings
 from ..topics.admin import Admins, TopicAdmin
-from .accepting import AcceptingListeners, open_tls
+from .accepting import AcceptingListeners, closing_unused, open_tls
 from .actors import NodeActors, start_actors
 from .audit import close_audit, open_audit
 from .authorization import make_authorizer
@@ -132,8 +132,6 @@ class Node:
         self._cleaner = _make_cleaner(environment, data, services.settings)
         self._descriptors = descriptors
         self.listeners = AcceptingListeners(self.connections, turns, tls)
-        self.is_accepting = asyncio.Event()
-        self._accepting: asyncio.Task[None] | None = None  # waits for the cluster
         self._tasks: list[asyncio.Task[None]] = []  # the first one loads the log
         count_memory(actors, services.buffers, self.connections, data.topics)
         descriptors.add(self.connections.filenos)
@@ -153,7 +151,7 @@ class Node:
     ) -> Self:
         """Recover, accept connections and load, a small log before. StartError for an error that the user can fix.
 
-        In a cluster connections are accepted later, when the node can answer them, see ``is_accepting``.
+        In a cluster connections are accepted later, when the node can answer them, see ``AcceptingListeners``.
 
         Requests to groups and transactional ids that are not loaded yet are refused, see ``wait_until_loaded``. Without
         sockets there are no TCP connections. ``interceptor``: for tests, may observe and change requests and
@@ -202,11 +200,11 @@ class Node:
         self.data.use_file_thread()
         self.connections.start_idle_checks()
         self._start_task(self._load_and_clean())
-        if self.environment.cluster is None:
-            await self._begin_to_accept(listening_sockets)
+        cluster = self.environment.cluster
+        if cluster is None:
+            await self.accept_from(listening_sockets)
         else:
-            waiting = self._accept_when_ready(self.environment.cluster, listening_sockets)
-            self._accepting = self._start_task(waiting)
+            self._start_task(self._accept_when_ready(cluster, listening_sockets))
         self._start_task(self._check_topics())
         if self.environment.cluster is not None and listening_sockets:
             self._start_task(_open_routes(self.services.routes))
@@ -215,26 +213,16 @@ class Node:
         self._start_task(self.services.sasl.keep_keys_fresh())
 
     async def _accept_when_ready(self, cluster: Cluster, listening_sockets: Sockets) -> None:
-        try:
+        with closing_unused(listening_sockets):
             await cluster.wait_until_ready()
-            await self._begin_to_accept(listening_sockets)
-        except asyncio.CancelledError:
-            for listening_socket in listening_sockets.values():
-                listening_socket.close()
-            raise
-
-    async def _begin_to_accept(self, listening_sockets: Sockets) -> None:
-        await self.accept_from(listening_sockets)
-        self.is_accepting.set()
+            await self.accept_from(listening_sockets)
 
     async def accept_from(self, listening_sockets: Sockets) -> None:
         """Accept connections. Other processes may do the same with the same sockets."""
         await self.listeners.accept_from(listening_sockets, self.settings.socket_receive_buffer_bytes)
 
-    def _start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = self._loop.create_task(work)
-        self._tasks.append(task)
-        return task
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.append(self._loop.create_task(work))
 
     async def _load_and_clean(self) -> None:
         """Start the log cleaner after loading, which has checked that all groups are in the right partitions."""
@@ -294,8 +282,6 @@ class Node:
 
     def _close_listener(self) -> None:
         self.local.stop_accepting()
-        if self._accepting is not None:
-            self._accepting.cancel()
         self.listeners.close()
 
     def _cancel_tasks(self) -> None:
@@ -399,7 +385,12 @@ def _make_services(
         clock=environment.clock,
         settings=data.configs.settings,
         options=options,
-        admins=ServiceAdmins(settings_admin, admins.topics, data.security),
+        admins=ServiceAdmins(
+            settings_admin,
+            admins.topics,
+            data.security,
+            lambda: ResetRecords(environment.disk, data.folder.path, data.files),
+        ),
         groups=actors.groups,
         actors=actors,
         topics=data.topics,
@@ -408,7 +399,6 @@ def _make_services(
         slices=slices,
         routes=_routes(options, data, environment),
         sasl=SaslListeners(options.listeners, data.security, environment),
-        reset_records=lambda: ResetRecords(environment.disk, data.folder.path, data.files),
         interceptor=interceptor,
     )
 

@@ -150,7 +150,7 @@ def not_ready(node: Node | None) -> str | None:
     """Why a node does not serve clients; None if it does."""
     if node is None:
         return "the log is being opened"
-    if not node.is_accepting.is_set():
+    if not node.listeners.is_accepting.is_set():
         return "the node has not joined its cluster yet"
     if node.is_loading:
         return f"{node.groups.partitions.count_in(PartitionState.LOADING)} partitions of the log are being read"

@@ -51,6 +51,8 @@ class LoadingNode:
 
     def __init__(self) -> None:
         self.frozen_before_loading = 0
+        self.listeners = SimpleNamespace(is_accepting=asyncio.Event())
+        self.listeners.is_accepting.set()
 
     async def wait_until_loaded(self) -> SimpleNamespace:
         self.frozen_before_loading = gc.get_freeze_count()
@@ -64,7 +66,7 @@ class LoadingNode:
 async def frozen_after_loading(node: LoadingNode) -> int:
     """The number of frozen objects of a server that has loaded its groups. It is stopped then."""
     stopping = asyncio.Event()
-    serving = asyncio.create_task(serve.serve_until_stopped(cast("Any", node), "127.0.0.1:9092", stopping))
+    serving = asyncio.create_task(serve.serve_until_stopped(cast("Any", node), "127.0.0.1:9092", {}, stopping))
     for _ in range(10):
         await asyncio.sleep(0)
     frozen = gc.get_freeze_count()

@@ -42,12 +42,11 @@ class TopicsNode:
         settings: Settings = SETTINGS,
         *,
         has_joined: bool = True,
+        environment: SessionEnvironment = ENVIRONMENT,
     ) -> None:
         self.store = MemoryStore(memory)
         identity = NodeIdentity(name, {"": Endpoint(name, 9092)})
-        self.node = node = ClusterNode(self.store, ENVIRONMENT, identity, COUNTS, lambda reason: None)
-        if has_joined:
-            node.joined.set()
+        node = ClusterNode(self.store, environment, identity, COUNTS, lambda reason: None)
         self.disk = disk = MemoryDisk()
         folder = Path("/data")
         disk.make_folder(folder)
@@ -56,7 +55,7 @@ class TopicsNode:
         self.deleting: list[tuple[frozenset[str], Callable[[], None]]] = []
         self.shared = SharedTopics(
             node,
-            ENVIRONMENT,
+            environment,
             self.catalogue,
             self.configs,
             SystemRandom(),
@@ -65,6 +64,8 @@ class TopicsNode:
             topics,
         )
         self.catalogue.follower = self.shared
+        if has_joined:
+            self.shared.joined("id", is_new=False)
         self.security = SecurityStore(folder, disk, lambda: name.encode())
         self.shared.follow_security(self.security)
 

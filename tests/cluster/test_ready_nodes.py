@@ -25,6 +25,7 @@ from callboard.runtime.settings.address import Address
 from .cluster_server_helpers import ClusterServer
 from .memory_store import Memory, MemoryStore
 from .probe import TOPIC
+from .shared_topics_helpers import TopicsNode
 
 COUNTS = PartitionCounts(2, 1)
 TTL_S = 100.0
@@ -41,59 +42,63 @@ class Owner:
     def fenced(self) -> None: ...
 
 
-class CalmTime:
-    """``is_over`` ends the time after which partitions move to a node that has joined."""
+class Joined:
+    """``Followed`` of a node. ``is_new``: what its first session was told."""
 
     def __init__(self) -> None:
-        self.is_over = asyncio.Event()
+        self.is_new: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
-    async def sleep(self, seconds: float) -> None:
-        if seconds == TTL_S * CALM_TTLS:
-            await self.is_over.wait()
-        else:
-            await asyncio.sleep(seconds)
+    def joined(self, _cluster_id: str, *, is_new: bool) -> None:
+        if not self.is_new.done():
+            self.is_new.set_result(is_new)
+
+    def next_key(self) -> str | None:
+        return None
+
+    def notice(self) -> None: ...
+
+    def note_unchanged(self, key: str, asked_s: float) -> None: ...
 
 
-def start_node(memory: Memory, name: str, calm: CalmTime) -> ClusterNode:
-    environment = SessionEnvironment(ttl_s=TTL_S, sleep=calm.sleep)
+async def node_that_has_joined(memory: Memory, name: str) -> tuple[ClusterNode, bool]:
+    """The node, and whether it is new to others."""
     identity = NodeIdentity(name, {"": Endpoint(name, 9092)})
-    node = ClusterNode(MemoryStore(memory), environment, identity, COUNTS, lambda error: None)
+    node = ClusterNode(MemoryStore(memory), SessionEnvironment(ttl_s=TTL_S), identity, COUNTS, lambda error: None)
+    node.followed = followed = Joined()
     node.start(Owner())
-    return node
+    return node, await followed.is_new
 
 
-def test_node_that_joins_others_waits_until_they_know_it() -> None:
-    async def run() -> None:
-        memory, calm = Memory(), CalmTime()
-        first = start_node(memory, "a", calm)
-        await first.wait_until_listed()
-        second = start_node(memory, "b", calm)
-        waiting = asyncio.create_task(second.wait_until_listed())
-        await second.joined.wait()
-        for _ in range(100):
-            await asyncio.sleep(0)
-        assert not waiting.done()
-        calm.is_over.set()
-        await waiting
-        first.stop()
+def test_node_is_new_unless_it_is_the_first_or_was_there_before() -> None:
+    async def run() -> list[bool]:
+        memory = Memory()
+        first, is_first_new = await node_that_has_joined(memory, "a")
+        second, is_second_new = await node_that_has_joined(memory, "b")
         second.stop()
-
-    asyncio.run(asyncio.wait_for(run(), DEADLINE_S))
-
-
-def test_node_that_was_restarted_does_not_wait() -> None:
-    """The others have told clients of it all the time."""
-
-    async def run() -> None:
-        memory, calm = Memory(), CalmTime()
-        nodes = [start_node(memory, name, calm) for name in "ab"]
-        for node in nodes:
-            await node.joined.wait()
-        nodes[1].stop()
-        restarted = start_node(memory, "b", calm)
-        await restarted.wait_until_listed()
-        nodes[0].stop()
+        restarted, is_restarted_new = await node_that_has_joined(memory, "b")
+        first.stop()
         restarted.stop()
+        return [is_first_new, is_second_new, is_restarted_new]
+
+    assert asyncio.run(asyncio.wait_for(run(), DEADLINE_S)) == [False, True, False]
+
+
+def test_new_node_is_ready_when_the_others_know_it() -> None:
+    async def run() -> None:
+        is_calm, sleeps = asyncio.Event(), []
+
+        async def sleep(seconds: float) -> None:
+            sleeps.append(seconds)
+            await is_calm.wait()
+
+        node = TopicsNode(Memory(), "b", has_joined=False, environment=SessionEnvironment(ttl_s=TTL_S, sleep=sleep))
+        node.shared.joined("id", is_new=True)
+        while not sleeps:
+            await asyncio.sleep(0)
+        assert sleeps == [TTL_S * CALM_TTLS] and not node.shared.ready.is_set()
+        is_calm.set()
+        await node.shared.ready.wait()
+        node.shared.halt()
 
     asyncio.run(asyncio.wait_for(run(), DEADLINE_S))
 

@@ -168,7 +168,7 @@ def test_topics_of_the_command_line_wait_until_the_node_has_joined() -> None:
         for _ in range(100):
             await asyncio.sleep(0)
         assert not node.shared.ready.is_set() and not node.names()
-        node.node.joined.set()
+        node.shared.joined("id", is_new=False)
         await node.shared.ready.wait()
         assert node.names() == {"t"}
         node.shared.halt()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import textwrap
 
-from confluent_kafka.admin import AdminClient, ConfigResource
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
 from project_paths import DOCS
 
 from callboard.testing import ThreadCoordinator

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from callboard.runtime.cluster.garbage import FIRST_PART
@@ -168,7 +169,7 @@ class NodeRun:
         """Its watch would do it after a TTL of silence."""
         session = self.node.session
         if session is not None:
-            session._start(f"end {other}", session._end_other(other, None))
+            session._start(f"end {other}", partial(session._end_other, other, None))
 
     def _note_acknowledged(self, session: str, partition: int, epoch: int) -> None:
         self._acknowledging = session, epoch
