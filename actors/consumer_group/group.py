@@ -166,7 +166,7 @@ class ConsumerGroup:
         yield from self._apply(message, plan)
         records: Sequence[Record] = (*plan.records, *plan.offsets) if plan.offsets else plan.records
         if plan.downgrade is not None:
-            records = (*records, *(yield from self._prepare_downgrade(plan.downgrade)))
+            records = (*records, *(yield from _prepare_downgrade(self, plan.downgrade)))
         if plan.regexes_to_resolve:
             describable = message.describable if isinstance(message, ConsumerHeartbeat) else None
             effects.background.append(self.decisions.resolution(plan.regexes_to_resolve, describable))
@@ -192,12 +192,6 @@ class ConsumerGroup:
     def adopt(self, records: Sequence[ConsumerRecord]) -> Steps[None]:
         """Begin as what a classic group becomes. The records are not durable yet."""
         return self.soft.replay_all(records)
-
-    def _prepare_downgrade(self, downgrade: Downgrade) -> Steps[tuple[Record, ...]]:
-        group = ClassicKind().new_group(self.group_id, self._environment)
-        records = yield from downgrade_records(self.soft, downgrade, group, self.decisions.topics)
-        self.successor = Successor(group, downgrade.needs_rebalance)
-        return records
 
     def hand_over(self, effects: Effects) -> None:
         """The records of the successor are durable. It handles the requests that wait."""
@@ -276,6 +270,13 @@ class ConsumerGroup:
         effects.events.append(
             event_at(self._environment.clock, self.soft, Kind.STATE_CHANGED, Cause(reason), DEAD_NAME)
         )
+
+
+def _prepare_downgrade(group: ConsumerGroup, downgrade: Downgrade) -> Steps[tuple[Record, ...]]:
+    successor = ClassicKind().new_group(group.group_id, group._environment)
+    records = yield from downgrade_records(group.soft, downgrade, successor, group.decisions.topics)
+    group.successor = Successor(successor, downgrade.needs_rebalance)
+    return records
 
 
 def _report(group: ConsumerGroup, events: list[GroupEvent], effects: Effects) -> None:

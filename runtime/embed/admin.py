@@ -77,11 +77,8 @@ class Admin(ResetAdmin):
         if answer.state == ABSENT_NAME:
             described = await requests.describe_consumer_group(group)
             if not described.answer.error:
-                return await self._with_guard(describe_consumer_group(described))
-        return await self._with_guard(describe_group(group, answer))
-
-    async def _with_guard(self, described: GroupDescription) -> GroupDescription:
-        return replace(described, guarded_until=await guarded_until(self._requests(), described.group_id))
+                return await _with_guard(requests, describe_consumer_group(described))
+        return await _with_guard(requests, describe_group(group, answer))
 
     async def groups(
         self,
@@ -219,6 +216,10 @@ class Admin(ResetAdmin):
         coordinator was created with ``unsafe_settings=True``.
         """
         await self._requests().set(settings)
+
+
+async def _with_guard(requests: AdminRequests, described: GroupDescription) -> GroupDescription:
+    return replace(described, guarded_until=await guarded_until(requests, described.group_id))
 
 
 def describe_group(group: str, answer: Described) -> GroupDescription:

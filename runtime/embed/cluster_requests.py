@@ -97,18 +97,8 @@ class ClusterRequests:
             raise _refused(recorded.error, f"group {group!r}")
         now = recorded.now
         if now is not None and needs_lag(now) and now.offsets is not None and now.offsets.lag is None:
-            now = await self._with_lag(group, now)
+            now = await _with_lag(self, group, now)
         return Recorded(recorded.records, now)
-
-    async def _with_lag(self, group: str, now: GroupNow) -> GroupNow:
-        """In topics that other nodes lead than the one that has the group. Not if one of them does not answer."""
-        try:
-            fetched: Fetched = await self.ask(OffsetFetch(group, None))
-            topics = await self._describe_topics([topic for topic, _ in fetched.topics])
-        except (ChannelLost, CoordinatorError):
-            return now
-        ends = {topic.name: [partition.end_offset for partition in topic.partitions] for topic in topics}
-        return with_lag(now, await run_in_pieces(lag_in_steps(fetched.topics, ends)))
 
     async def list_groups(
         self, states: frozenset[str] = frozenset(), types: frozenset[str] = frozenset()
@@ -237,3 +227,14 @@ def _final(group: str, reply: Any) -> Any:
 
 def _refused(error: ErrorCode, subject: str) -> CoordinatorError:
     return CoordinatorError(error, f"{subject}: {error.name}")
+
+
+async def _with_lag(requests: ClusterRequests, group: str, now: GroupNow) -> GroupNow:
+    """In topics that other nodes lead than the one that has the group. Not if one of them does not answer."""
+    try:
+        fetched: Fetched = await requests.ask(OffsetFetch(group, None))
+        topics = await requests._describe_topics([topic for topic, _ in fetched.topics])
+    except (ChannelLost, CoordinatorError):
+        return now
+    ends = {topic.name: [partition.end_offset for partition in topic.partitions] for topic in topics}
+    return with_lag(now, await run_in_pieces(lag_in_steps(fetched.topics, ends)))

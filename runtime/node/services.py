@@ -43,11 +43,12 @@ if TYPE_CHECKING:
 
 
 class ServiceAdmins(NamedTuple):
-    """What clients may change, besides groups."""
+    """What clients may change, besides groups, and what they may read of changes that were made: resets."""
 
     settings: SettingsAdmin
     topics: TopicAdmin
     security: SecurityStore
+    resets: Callable[[], ResetRecords]
 
 
 @dataclass(slots=True)
@@ -68,7 +69,6 @@ class NodeServices:
     slices: Slices
     routes: Routes
     sasl: SaslListeners
-    reset_records: Callable[[], ResetRecords]
     interceptor: Interceptor | None
 
     @property
@@ -82,6 +82,10 @@ class NodeServices:
     @property
     def security(self) -> SecurityStore:
         return self.admins.security
+
+    @property
+    def reset_records(self) -> Callable[[], ResetRecords]:
+        return self.admins.resets
 
     @property
     def transactions(self) -> ActorRef:

@@ -249,8 +249,8 @@ async def test_member_that_authenticates_again_stays_in_its_group(tmp_path: Path
         client = await harness.connect()
         assert (await log_in(client))["session_lifetime"] == 60_000
         [connection] = harness.node.connections
-        assert connection.authenticator is not None and connection.authenticator._timer is not None
-        assert connection.authenticator._timer.cancelled(), "it has authenticated in time"
+        assert connection.authenticator is not None and connection.authenticator.time_limit._timer is not None
+        assert connection.authenticator.time_limit._timer.cancelled(), "it has authenticated in time"
         member = await join_and_sync(client, "g")
         assert (await log_in(client))["session_lifetime"] == 60_000
         heartbeat = await client.ask("heartbeat", 4, **heartbeat_values("g", member))

@@ -7,7 +7,6 @@ connection does without this object, unless the session of the client ends.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import weakref
 from collections.abc import Callable, Mapping
@@ -34,6 +33,7 @@ from .principal import USER, Principal
 from .sasl_frames import SaslFrames, parse_header, sized
 from .sasl_listener import SaslListener
 from .sasl_states import ACTIONS, KINDS, SASL_AUTHENTICATE_KEY, SASL_HANDSHAKE_KEY, Action, Received, State
+from .time_limit import TimeLimit
 
 REAUTHENTICATION_INTERVAL_MS = 1000
 """A client may not begin again more often (KafkaChannel)."""
@@ -95,17 +95,12 @@ class Authenticator:
         self._is_counted = False  # the bytes that are not split yet
         self._ends_ms: int | None = None  # when the session ends; None: never
         self._began_again_ms: int | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        time_out = partial(_time_out, weakref.ref(self))
+        self.time_limit = TimeLimit(connection.services.later, listener.timeout_ms, time_out)
         if not connection.holds.reasons:
-            self.begin_time_limit()
+            self.time_limit.begin()
 
     # Before the connection serves requests ---------------------------------------------------------------------------
-
-    def begin_time_limit(self) -> None:
-        """The connection is read from now on. Before, it may have waited for a place. A second call does nothing."""
-        if self._timer is None:
-            time_out = partial(_time_out, weakref.ref(self))
-            self._timer = self._connection.services.later(self._listener.timeout_ms, time_out)
 
     def receive(self, data: bytes) -> None:
         """Handle the bytes of a client that is not authenticated."""
@@ -145,11 +140,7 @@ class Authenticator:
     def release(self) -> None:
         """The client has disconnected: drop what it has sent."""
         self._frames = SaslFrames()
-        self._end_time_limit()
-
-    def _end_time_limit(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self.time_limit.end()
 
     @property
     def _is_receiving(self) -> bool:
@@ -263,7 +254,7 @@ class Authenticator:
         connection.services.audit.authenticated(
             who(connection)._replace(principal=str(principal)), self._mechanism, NO_DETAILS
         )
-        self._end_time_limit()
+        self.time_limit.end()
         if is_first:
             rest, self._frames = bytes(self._frames.received), SaslFrames()
             self._count_unread()

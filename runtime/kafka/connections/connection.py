@@ -403,7 +403,7 @@ class Connection(asyncio.Protocol):
         elif self.phase.is_open:
             self.transport.resume_reading()
             if self.authenticator is not None:
-                self.authenticator.begin_time_limit()
+                self.authenticator.time_limit.begin()
         if reasons == ONLY_BEHIND:
             self._pool.schedule_turn(self)
 
