@@ -10,7 +10,7 @@ from ..engine_ports import ReplyTo
 from ..errors import ErrorCode
 from ..messages import Explained, ExplainGroup
 from ..recorder.causes import cause_of
-from ..recorder.now import GroupNow, OffsetsNow, OpenNow, Refused, RefusedJoin, TopicsNow, Waiting
+from ..recorder.now import GroupNow, OffsetsNow, OpenNow, Refused, RefusedJoin, Subscriptions, TopicsNow, Waiting
 from ..recorder.record import NAME_CHARACTERS_MAX, name_of
 from ..recorder.tracker import RebalanceTracker
 from ..steps import Steps
@@ -35,7 +35,8 @@ def _explain_in_steps(active: ActiveGroup) -> Steps[Explained]:
     topics = yield from _topics(active)
     votes = yield from active.group.votes()
     recorder, now = active.environment.event_log.recorder, _group_now(active)
-    now = now._replace(offsets=offsets, topics=topics, votes=votes, expired=recorder.expiries.find(active.group_id))
+    offsets = offsets._replace(expired=recorder.expiries.find(active.group_id))
+    now = now._replace(offsets=offsets, subscriptions=Subscriptions(topics, votes))
     return Explained(ErrorCode.NONE, recorder.clients.complete(active.group_id, now))
 
 

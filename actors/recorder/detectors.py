@@ -73,7 +73,8 @@ def _find_no_common_assignor(_recent: Records, now: GroupNow) -> Finding | None:
 
 def _find_missing_topic(_recent: Records, now: GroupNow) -> Finding | None:
     """Members subscribe to a topic that does not exist."""
-    missing = () if now.topics is None else now.topics.missing
+    topics = now.subscriptions.topics
+    missing = () if topics is None else topics.missing
     if not missing:
         return None
     text = f"members subscribe to the topic {shown_name(missing[0])}, which does not exist"
@@ -91,7 +92,7 @@ def _find_refused_commits(_recent: Records, now: GroupNow) -> Finding | None:
 
 def _find_assignor_choice(_recent: Records, now: GroupNow) -> Finding | None:
     """Another assignor is in use than the one that most members name first."""
-    votes = now.votes
+    votes = now.subscriptions.votes
     if now.state != "Stable" or votes is None or votes.preferred in ("", votes.assignor):
         return None
     firsts, voted = dict(votes.first_choices), dict(votes.voted)
@@ -108,7 +109,7 @@ def _find_assignor_choice(_recent: Records, now: GroupNow) -> Finding | None:
 
 def _find_expired_offsets(_recent: Records, now: GroupNow) -> Finding | None:
     """Offsets of the group have expired in seven days."""
-    expired = now.expired
+    expired = None if now.offsets is None else now.offsets.expired
     if expired is None or now.now_ms - expired.at_ms >= EXPIRED_SHOWN_MS:
         return None
     more = f" and {some(len(expired.topics) - 1, 'more topic')}" if len(expired.topics) > 1 else ""

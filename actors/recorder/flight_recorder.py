@@ -13,7 +13,7 @@ from .assignments import is_cooperative, moves_between
 from .causes import COOPERATIVE_FOLLOWUP
 from .clients import MemberClients
 from .expiries import Expiries
-from .now import GroupNow
+from .now import GroupNow, OffsetsNow
 from .record import RebalanceRecord, size_of
 from .tracker import Draft
 
@@ -71,7 +71,7 @@ class FlightRecorder:
     def absent(self, group_id: str, now_ms: int) -> GroupNow | None:
         """What is known of a group that does not exist, at this wall-clock time."""
         expired = self.expiries.find(group_id)
-        return None if expired is None else GroupNow(now_ms, DEAD_NAME, 0, expired=expired)
+        return None if expired is None else GroupNow(now_ms, DEAD_NAME, 0, offsets=OffsetsNow(0, expired=expired))
 
     def _drop(self, record: RebalanceRecord) -> None:
         """Drop a record, which is the oldest one of its group."""

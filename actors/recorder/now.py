@@ -32,11 +32,13 @@ class OffsetsNow(NamedTuple):
     """The committed offsets of a group. ``first_expires_ms``: when the first of them expires; None: none will.
 
     ``lag``: the records between them and the ends of their partitions; None if one of the ends is not known.
+    ``expired``: the last ones that have expired since the process began; None: none have.
     """
 
     offset_count: int
     first_expires_ms: int | None = None
     lag: int | None = None
+    expired: ExpiredOffsets | None = None
 
 
 class TopicsNow(NamedTuple):
@@ -94,6 +96,13 @@ class Votes(NamedTuple):
     lacking_count: int = 0
 
 
+class Subscriptions(NamedTuple):
+    """What members subscribe to and vote for. ``topics``: None if they are not known. ``votes``: None if none vote."""
+
+    topics: TopicsNow | None = None
+    votes: Votes | None = None
+
+
 class OpenNow(NamedTuple):
     """A rebalance that has not ended. ``began_ms``: since 1970. The others as in ``record.Why``."""
 
@@ -110,8 +119,7 @@ class GroupNow(NamedTuple):
     ``state``: "" if only the time is known, "Dead" if the group does not exist.
 
     ``missing_since_ms``: when the group began to wait. ``guarded_until_ms``: until when commits without a
-    generation to the partitions of the last reset are refused; None: they are not. ``topics``: None if it is not known
-    what members subscribe to. ``expired``: the last offsets that have expired since the process began; None: none have.
+    generation to the partitions of the last reset are refused; None: they are not.
     """
 
     now_ms: int
@@ -128,6 +136,4 @@ class GroupNow(NamedTuple):
     guarded_until_ms: int | None = None
     refused: Refused = Refused()
     offsets: OffsetsNow | None = None
-    topics: TopicsNow | None = None
-    votes: Votes | None = None
-    expired: ExpiredOffsets | None = None
+    subscriptions: Subscriptions = Subscriptions()

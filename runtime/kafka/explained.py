@@ -80,7 +80,8 @@ def _with_topics(call: Call, now: GroupNow, answer: ToExplain, is_node: bool) ->
     allows: Callable[[str], bool] = _everything
     fetched = [topic for topic, _ in answer.fetched]
     if not is_node:
-        names = (*(() if now.topics is None else now.topics.subscribed), *fetched)
+        topics = now.subscriptions.topics
+        names = (*(() if topics is None else topics.subscribed), *fetched)
         allows = (yield from authorize_in_steps(call, LISTED_TOPIC, names)).allows
     now = with_missing_topics(now, lambda name: get(name) is not None, allows)
     if not fetched:

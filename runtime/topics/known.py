@@ -15,11 +15,13 @@ def with_missing_topics(
     now: GroupNow, exists: Callable[[str], bool], may_tell: Callable[[str], bool] = lambda _name: True
 ) -> GroupNow:
     """``may_tell``: whether it may be told of a topic if it exists."""
-    if now.topics is None:
+    topics = now.subscriptions.topics
+    if topics is None:
         return now
-    told = tuple(filter(may_tell, now.topics.subscribed))
+    told = tuple(filter(may_tell, topics.subscribed))
     missing = tuple(name for name in told if not exists(name))
-    return now._replace(topics=now.topics._replace(missing=missing, untold=len(now.topics.subscribed) - len(told)))
+    topics = topics._replace(missing=missing, untold=len(topics.subscribed) - len(told))
+    return now._replace(subscriptions=now.subscriptions._replace(topics=topics))
 
 
 def needs_lag(now: GroupNow) -> bool:

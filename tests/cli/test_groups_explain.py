@@ -12,15 +12,16 @@ from confluent_kafka import Consumer
 from recorder.samples import BILLING, record
 
 from callboard import Coordinator
+from callboard.actors.recorder.expiries import ExpiredOffsets
 from callboard.actors.recorder.explanation import explain
-from callboard.actors.recorder.now import GroupNow, OffsetsNow, TopicsNow
+from callboard.actors.recorder.now import GroupNow, OffsetsNow, Subscriptions, TopicsNow
 from callboard.actors.recorder.record import LateMember, MemberChanges, Moves
 from callboard.runtime.cli.groups.commands import main
 from callboard.runtime.cli.groups.explain import print_explanation
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.kafka.api import api_versions
 from callboard.runtime.node.event_files import EventFiles
-from callboard.runtime.topics.known import with_missing_topics
+from callboard.runtime.topics.known import needs_lag, with_missing_topics
 
 
 class Limits:
@@ -118,7 +119,8 @@ def test_lag_and_missing_topics_are_those_that_the_server_knows(run: Command) ->
 
 
 def test_what_is_not_known_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    unknown = GroupNow(0, "Empty", 1, offsets=OffsetsNow(2, 3_600_000), topics=TopicsNow(("hidden",), untold=1))
+    topics = Subscriptions(TopicsNow(("hidden",), untold=1))
+    unknown = GroupNow(0, "Empty", 1, offsets=OffsetsNow(2, 3_600_000), subscriptions=topics)
     print_explanation("orders", explain([], unknown, 1), as_json=False)
     output = capsys.readouterr().out
     assert "offsets  2 committed; the first expires in 60 min" in output
@@ -126,10 +128,21 @@ def test_what_is_not_known_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert "topics   you may not describe some that members subscribe to" in output
 
 
+def test_group_whose_offsets_have_all_expired_has_no_offsets_and_no_lag(capsys: pytest.CaptureFixture[str]) -> None:
+    expired = ExpiredOffsets(0, 3, ("orders",), with_members=False, ended_group=True)
+    ended = GroupNow(60_000, "Dead", 0, offsets=OffsetsNow(0, expired=expired))
+    assert not needs_lag(ended)
+    explained = explain([], ended, 1)
+    assert [finding.detector for finding in explained.findings] == ["offsets_expired"]
+    print_explanation("orders", explained, as_json=False)
+    output = capsys.readouterr().out
+    assert "committed" not in output and "lag " not in output
+
+
 def test_topics_that_the_asker_may_not_describe_are_not_told() -> None:
-    both = GroupNow(0, "Stable", 1, topics=TopicsNow(("hidden", "missing", "known")))
+    both = GroupNow(0, "Stable", 1, subscriptions=Subscriptions(TopicsNow(("hidden", "missing", "known"))))
     found = with_missing_topics(both, "known".__eq__, "hidden".__ne__)
-    assert found.topics == TopicsNow(("hidden", "missing", "known"), ("missing",), untold=1)
+    assert found.subscriptions.topics == TopicsNow(("hidden", "missing", "known"), ("missing",), untold=1)
 
 
 def test_server_without_the_request_is_told_apart(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:

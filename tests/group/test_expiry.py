@@ -20,6 +20,7 @@ from callboard.actors.group.offsets import GroupData, packed_may_have_expired
 from callboard.actors.messages import DescribeGroup, ExplainGroup, Protocol
 from callboard.actors.recorder import expiries
 from callboard.actors.recorder.expiries import ExpiredOffsets
+from callboard.actors.recorder.now import OffsetsNow
 from callboard.actors.records import (
     GroupRecord,
     GroupValue,
@@ -353,13 +354,14 @@ def test_expiry_is_remembered_also_when_it_has_ended_the_group() -> None:
     assert expired(simulation) is None
     scan_at(simulation, early_ms + RETENTION_MS)
     assert expired(simulation) == ExpiredOffsets(early_ms + RETENTION_MS, 1, ("early",), False, False)
-    assert simulation.post(ExplainGroup(GROUP)).value.now.expired == expired(simulation)
+    assert simulation.post(ExplainGroup(GROUP)).value.now.offsets.expired == expired(simulation)
     late_ms = early_ms + RETENTION_MS + 1000
     scan_at(simulation, late_ms)
     assert expired(simulation) == ExpiredOffsets(late_ms, 1, ("late",), False, True)
     absent = simulation.directory.event_log.recorder.absent(GROUP, late_ms + 5)
     assert absent is not None
-    assert (absent.state, absent.now_ms, absent.expired) == ("Dead", late_ms + 5, expired(simulation))
+    assert (absent.state, absent.now_ms) == ("Dead", late_ms + 5)
+    assert absent.offsets == OffsetsNow(0, expired=expired(simulation))
     assert simulation.directory.event_log.recorder.absent("another", 0) is None
 
 

@@ -6,7 +6,7 @@ from recorder.samples import BILLING, NOON_MS, PAYMENTS, now, record
 
 from callboard.actors.recorder.detectors import find
 from callboard.actors.recorder.expiries import ExpiredOffsets
-from callboard.actors.recorder.now import GroupNow, OffsetsNow, Refused, RefusedJoin, TopicsNow, Votes
+from callboard.actors.recorder.now import GroupNow, OffsetsNow, Refused, RefusedJoin, Subscriptions, TopicsNow, Votes
 from callboard.actors.recorder.record import (
     FurtherCause,
     LateMember,
@@ -127,7 +127,7 @@ def test_client_without_a_common_assignor_is_named_with_both_lists() -> None:
 
 
 def test_missing_topic() -> None:
-    assert found([], now(topics=TopicsNow((), ("ordres", "b", "c")))) == {
+    assert found([], now(subscriptions=Subscriptions(TopicsNow((), ("ordres", "b", "c"))))) == {
         "missing_topic": "members subscribe to the topic ordres, which does not exist (and to 2 more): create it, or "
         "correct the subscription"
     }
@@ -169,19 +169,23 @@ def test_members_without_partitions() -> None:
     assert found([idle], now(state="PreparingRebalance")) == found([record(moves=Moves((), 3, 0, 3, ()))]) == {}
 
 
+def voting(votes: Votes, **fields: object) -> GroupNow:
+    return now(subscriptions=Subscriptions(votes=votes), **fields)
+
+
 def test_assignor_that_most_members_do_not_name_first() -> None:
     votes = Votes("range", "sticky", (("sticky", 2), ("range", 1)), (("range", 3),), (), (BILLING,), 1)
     text = "range is in use, though 2 of 3 members prefer sticky: not offered by billing-1 (10.0.0.7)"
-    assert found([], now(votes=votes, member_count=3)) == {"assignor_choice": text}
+    assert found([], voting(votes, member_count=3)) == {"assignor_choice": text}
     several = votes._replace(lacking=(BILLING, PAYMENTS), lacking_count=2)
-    assert found([], now(votes=several, member_count=3)) == {"assignor_choice": f"{text} and 1 more"}
-    assert found([], now(state="PreparingRebalance", votes=votes, member_count=3)) == {}
-    assert found([], now(votes=votes._replace(preferred="range"))) == {}
+    assert found([], voting(several, member_count=3)) == {"assignor_choice": f"{text} and 1 more"}
+    assert found([], voting(votes, state="PreparingRebalance", member_count=3)) == {}
+    assert found([], voting(votes._replace(preferred="range"))) == {}
 
 
 def test_assignor_that_has_as_many_votes_as_another() -> None:
     votes = Votes("range", "sticky", (("sticky", 1), ("range", 1)), (("sticky", 1), ("range", 1)))
-    assert found([], now(votes=votes)) == {
+    assert found([], voting(votes)) == {
         "assignor_choice": "range is in use, though 1 of 2 members prefers sticky: as many voted for range, so give "
         "all members the same order"
     }
@@ -190,7 +194,7 @@ def test_assignor_that_has_as_many_votes_as_another() -> None:
 def test_assignor_that_gets_votes_of_members_whose_first_choice_is_not_common() -> None:
     firsts = (("sticky", 2), ("range", 1), ("a", 1), ("b", 1))
     votes = Votes("range", "sticky", firsts, (("range", 3), ("sticky", 2)))
-    assert found([], now(votes=votes, member_count=5)) == {
+    assert found([], voting(votes, member_count=5)) == {
         "assignor_choice": "range is in use, though 2 of 5 members prefer sticky: others voted for range, since not "
         "all offer what they prefer"
     }
@@ -202,7 +206,7 @@ DAY_S = 24 * 3600
 
 def expired(at_s: int = 2 * DAY_S, of: ExpiredOffsets = EXPIRED, **fields: object) -> dict[str, str]:
     empty = {"state": "Empty", "members": (), "member_count": 0}
-    return found([], now(at_s, **{**empty, "expired": of, **fields}))
+    return found([], now(at_s, **{**empty, "offsets": OffsetsNow(0, expired=of), **fields}))
 
 
 def test_offsets_that_expired_with_their_group() -> None:

@@ -11,7 +11,7 @@ from callboard.actors.group.classic import ClassicGroup
 from callboard.actors.group.members import GroupMember
 from callboard.actors.group.votes import votes
 from callboard.actors.messages import Explained, ExplainGroup, Protocol
-from callboard.actors.recorder.now import GroupNow, OffsetsNow, Refused, TopicsNow
+from callboard.actors.recorder.now import GroupNow, OffsetsNow, Refused, Subscriptions, TopicsNow
 from callboard.actors.steps import ITEMS_PER_STEP
 
 LONG_MS = 100_000
@@ -138,8 +138,8 @@ def test_refused_joins_and_commits_topics_and_offsets() -> None:
     assert simulation.post(commit(member_id="gone", generation_id=1)).value.errors == (ErrorCode.UNKNOWN_MEMBER_ID,)
     now = asked(simulation)
     assert [(each.member.client_id, each.offers) for each in now.refused.joins] == [("b", ("sticky",))]
-    assert (now.refused.commits, now.refused.assignors, now.topics) == (("gone",), ("range",), TopicsNow(("t",)))
-    assert now.offsets == OffsetsNow(1)
+    assert (now.refused.commits, now.refused.assignors) == (("gone",), ("range",))
+    assert (now.offsets, now.subscriptions.topics) == (OffsetsNow(1), TopicsNow(("t",)))
     simulation.post(leave(member_id))
     now = asked(simulation)
     assert now.offsets == OffsetsNow(1, now.now_ms + WEEK_MS)
@@ -156,7 +156,7 @@ def test_votes_of_members_and_what_they_offer() -> None:
     simulation.advance(10_000)
     leader = replies[0].value.member_id
     simulation.post(sync(leader, 1, dict.fromkeys((reply.value.member_id for reply in replies), b"")))
-    found = asked(simulation).votes
+    found = asked(simulation).subscriptions.votes
     assert found is not None
     assert (found.assignor, found.preferred, found.first_choices) == ("range", "sticky", (("sticky", 2), ("range", 1)))
     assert (found.voted, found.lacking_count) == ((("range", 3),), 1)
@@ -167,7 +167,8 @@ def test_votes_of_members_and_what_they_offer() -> None:
 def test_group_without_members_and_groups_of_the_consumer_protocol_do_not_vote() -> None:
     simulation = CoordinatorSimulation()
     simulation.post(commit())
-    assert (asked(simulation).votes, asked(two_members(), "g").votes) == (None, None)
+    assert asked(simulation).subscriptions == Subscriptions()
+    assert asked(two_members(), "g").subscriptions.votes is None
 
 
 def test_votes_of_many_members_are_counted_in_steps() -> None:

@@ -111,8 +111,9 @@ def _facts(now: GroupNow | None) -> list[tuple[str, str]]:
         facts.append(("offsets", f"{format_number(now.offsets.offset_count)} committed{until}"))
         if not now.member_count:
             facts.append(("lag", LAG_UNKNOWN if lag is None else format_count(lag, "record")))
-    if now is not None and now.topics is not None and now.topics.untold:
-        facts.append(("topics", f"{TOPICS_UNTOLD} {format_count(now.topics.untold, 'topic')}"))
+    topics = None if now is None else now.subscriptions.topics
+    if topics is not None and topics.untold:
+        facts.append(("topics", f"{TOPICS_UNTOLD} {format_count(topics.untold, 'topic')}"))
     return facts
 
 
