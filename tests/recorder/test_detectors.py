@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from recorder.samples import BILLING, NOON_MS, PAYMENTS, now, record
 
 from callboard.actors.recorder.detectors import find
@@ -169,7 +171,7 @@ def test_members_without_partitions() -> None:
     assert found([idle], now(state="PreparingRebalance")) == found([record(moves=Moves((), 3, 0, 3, ()))]) == {}
 
 
-def voting(votes: Votes, **fields: object) -> GroupNow:
+def voting(votes: Votes, **fields: Any) -> GroupNow:
     return now(subscriptions=Subscriptions(votes=votes), **fields)
 
 
