@@ -39,6 +39,16 @@ class ClusterServer:
         self._process: subprocess.Popen[str] | None = None
 
     def start(self, *options: str) -> None:
+        """Return when it is ready."""
+        process = self.launch(*options)
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert "ready on" in line, self.log
+        self.ports = {name: int(port) for name, port in LISTENER.findall(line)}
+        port = next(iter(self.ports.values()), 0) or int(line.rpartition(":")[2])
+        self.address = (self.address[0], port)
+
+    def launch(self, *options: str) -> subprocess.Popen[str]:
         self.end()
         cluster = ["--cluster", self._url, "--node-name", self.name] if self._url else []
         arguments = ["serve", *cluster, "--topic", f"{TOPIC}:1"]
@@ -48,12 +58,7 @@ class ClusterServer:
         command = [*self.prefix, sys.executable, "-m", "callboard", *arguments]
         with (self._folder / f"{self.name}.log").open("a") as log:
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        assert "ready on" in line, self.log
-        self.ports = {name: int(port) for name, port in LISTENER.findall(line)}
-        port = next(iter(self.ports.values()), 0) or int(line.rpartition(":")[2])
-        self.address = (self.address[0], port)
+        return self._process
 
     @property
     def log(self) -> str:

@@ -53,7 +53,7 @@ def test_server_with_another_session_timeout_is_refused_with_exit_code_2(tmp_pat
     try:
         first.start()
         first.wait_for_log("partition taken over")
-        other.start("--set", "cluster_session_timeout_ms=3000")
+        other.launch("--set", "cluster_session_timeout_ms=3000")
         assert other.wait() == 2
     finally:
         first.end()

@@ -80,7 +80,7 @@ def test_promoted_standby_without_the_newest_commits_is_refused_by_all_until_an_
         assert [server.wait() for server in servers] == [OLDER_EXIT_CODE] * 2
         assert all("the cluster cannot be used: " in server.log for server in servers)
         assert any("the store lacks " in server.log for server in servers)
-        servers[0].start()  # a process manager does this
+        servers[0].launch()  # a process manager does this
         assert servers[0].wait() == OLDER_EXIT_CODE
         runs = runner(capsys)
         assert "lacks" in runs("status", "--cluster", url, "--json").json["damage"]
@@ -104,6 +104,6 @@ def test_node_that_starts_on_an_older_store_than_it_has_seen_is_refused(tmp_path
         server.end()
         shutil.rmtree(store)
         backup.rename(store)
-        server.start()
+        server.launch()
         assert server.wait() == OLDER_EXIT_CODE
         assert "the store lacks" in server.log
