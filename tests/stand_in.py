@@ -27,9 +27,18 @@ class Loaded(NamedTuple):
     seconds: float
 
 
+class Listeners:
+    """They accept connections."""
+
+    def __init__(self) -> None:
+        self.is_accepting = asyncio.Event()
+        self.is_accepting.set()
+
+
 class Node:
     """Prints the calls of its methods on standard output."""
 
+    listeners = Listeners()
     log_failure = "Input/output error" if BEHAVIOUR == "fails" else ""
 
     @classmethod

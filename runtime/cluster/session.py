@@ -29,9 +29,6 @@ from .session_log import SessionLog
 from .store import Store, StoreRefused, StoreUnavailable
 from .wal import Fenced, confirm_alive
 
-CALM_TTLS = 0.5
-"""Partitions move to nodes that have joined after so long without another one that joins or ends."""
-
 log = get_logger("callboard.cluster")
 
 
@@ -304,7 +301,7 @@ class Session:
         nodes = None
         while nodes != register.nodes.keys() and self.phase == Phase.ACTIVE and not self.is_draining:
             nodes = register.nodes.keys()
-            await self._environment.sleep(self._environment.ttl_s * CALM_TTLS)
+            await self._environment.sleep(self._environment.calm_s)
             register = await self.register.read()
         self._apply(register)
         surplus = self._surplus(register)

@@ -11,6 +11,7 @@ from ..engine.clock import boottime_s
 
 BEATS_PER_TTL = 4
 LOOKS_PER_TTL = 8
+CALM_TTLS = 0.5
 CLOCK_RATE_MARGIN = 0.1
 """Leases end correctly if the clocks of two nodes differ in their rates by less than this."""
 
@@ -48,6 +49,11 @@ class SessionEnvironment(NamedTuple):
     @property
     def ttl_ms(self) -> int:
         return round(1000 * self.ttl_s)
+
+    @property
+    def calm_s(self) -> float:
+        """Partitions move to nodes that have joined after so long without another one that joins or ends."""
+        return self.ttl_s * CALM_TTLS
 
     @property
     def lease_s(self) -> float:

@@ -24,7 +24,6 @@ from .cluster_node import ClusterNode
 from .keys import TOPICS, number_of, version_key
 from .offset_cleanups import DeleteOffsets, OffsetCleanups
 from .patient_store import PatientStore
-from .session import CALM_TTLS
 from .session_environment import SessionEnvironment
 from .shared_group_configs import SharedGroupConfigAdmin
 from .shared_topic_admin import SharedTopicAdmin
@@ -89,7 +88,7 @@ class SharedTopics:
         for name, partitions in topics:
             await self._ensure(name, partitions)
         if is_new:  # until all nodes that are not slow list it; partitions do not move to it before either
-            await environment.sleep(environment.ttl_s * CALM_TTLS)
+            await environment.sleep(environment.calm_s)
         self.ready.set()
 
     async def _ensure(self, name: str, partitions: int) -> None:

@@ -17,7 +17,7 @@ from real_kafka.kafka import free_ports
 from callboard.runtime.client.cluster import Cluster
 from callboard.runtime.cluster.cluster_node import ClusterNode
 from callboard.runtime.cluster.register import Endpoint
-from callboard.runtime.cluster.session import CALM_TTLS, NodeIdentity
+from callboard.runtime.cluster.session import NodeIdentity
 from callboard.runtime.cluster.session_environment import SessionEnvironment
 from callboard.runtime.log.partition_counts import PartitionCounts
 from callboard.runtime.settings.address import Address
@@ -95,7 +95,7 @@ def test_new_node_is_ready_when_the_others_know_it() -> None:
         node.shared.joined("id", is_new=True)
         while not sleeps:
             await asyncio.sleep(0)
-        assert sleeps == [TTL_S * CALM_TTLS] and not node.shared.ready.is_set()
+        assert sleeps == [TTL_S / 2] and not node.shared.ready.is_set()
         is_calm.set()
         await node.shared.ready.wait()
         node.shared.halt()

@@ -51,7 +51,8 @@ PARTITION_SETTINGS = dict(
     zip(("offsets_topic_num_partitions", "transaction_state_log_num_partitions"), COUNTS, strict=True)
 )
 TTL_S = 60.0  # no session ends because the machine is busy
-QUICK: dict[str, Any] = {"CALM_TTLS": 0.002, "LOOKS_PER_TTL": 300}
+CALM_TTLS = 0.002
+LOOKS_PER_TTL = 300
 """A node that has all partitions gives them away after 0.1 s. With so long a TTL it would wait half a minute."""
 
 WAIT_S = 60.0
@@ -265,7 +266,10 @@ async def open_cluster(folder: Path, settings: Mapping[str, Any]) -> AsyncIterat
     times = [ScriptTime() for _ in range(NODES)]
     async with AsyncExitStack() as nodes_stack:
         nodes = []
-        with patch.multiple("callboard.runtime.cluster.session", **QUICK):
+        with (
+            patch("callboard.runtime.cluster.session_environment.CALM_TTLS", CALM_TTLS),
+            patch("callboard.runtime.cluster.session.LOOKS_PER_TTL", LOOKS_PER_TTL),
+        ):
             for number, time in enumerate(times, 1):
                 node = await _open_node(
                     folder / f"n{number}", f"n{number}", Settings(**{**settings, **PARTITION_SETTINGS}), memory, time
