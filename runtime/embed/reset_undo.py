@@ -58,6 +58,10 @@ def later_resets(record: ResetRecord, of_group: Iterable[ResetRecord]) -> tuple[
     return tuple(later)
 
 
+Rule = Callable[[ResetRecord, Now], Steps[str]]
+"""Returns why a reset is not undone; "" if the rule allows it."""
+
+
 def _was_undone(record: ResetRecord, now: Now) -> Steps[str]:
     yield
     by = next((each.change_id for each in now.later if each.undoes == record.change_id), "")
@@ -89,15 +93,6 @@ def _topic_is_another(record: ResetRecord, now: Now) -> Steps[str]:
     return ""
 
 
-def _records_are_gone(record: ResetRecord, now: Now) -> Steps[str]:
-    for piece in pieces(record.partitions):
-        reason = next(filter(None, (_is_gone(each, now) for each in piece)), "")
-        if reason:
-            return reason
-        yield
-    return ""
-
-
 def _is_gone(each: ResetPartition, now: Now) -> str:
     topic = now.topics.get(each.topic)
     if each.before is None or topic is None or each.partition >= len(topic.partitions):
@@ -108,17 +103,8 @@ def _is_gone(each: ResetPartition, now: Now) -> str:
     return ""
 
 
-def _offset_went_back(record: ResetRecord, now: Now) -> Steps[str]:
-    """Consumers that have gone on since then only raise offsets."""
-    for piece in pieces(record.partitions):
-        reason = next(filter(None, (_went_back(each, now) for each in piece)), "")
-        if reason:
-            return reason
-        yield
-    return ""
-
-
 def _went_back(each: ResetPartition, now: Now) -> str:
+    """Consumers that have gone on since then only raise offsets."""
     committed = now.committed.get((each.topic, each.partition))
     if each.after is not None and committed is None:
         return f"{_name(each)} has no committed offset any more: somebody else has deleted it, or it has expired"
@@ -127,12 +113,26 @@ def _went_back(each: ResetPartition, now: Now) -> str:
     return ""
 
 
-RULES: tuple[Callable[[ResetRecord, Now], Steps[str]], ...] = (
+def _of_partitions(reason_of: Callable[[ResetPartition, Now], str]) -> Rule:
+    """The rule that holds for each partition: the reason of the first that it refuses."""
+
+    def rule(record: ResetRecord, now: Now) -> Steps[str]:
+        for piece in pieces(record.partitions):
+            reason = next(filter(None, (reason_of(each, now) for each in piece)), "")
+            if reason:
+                return reason
+            yield
+        return ""
+
+    return rule
+
+
+RULES: tuple[Rule, ...] = (
     _was_undone,
     _was_reset_again,
     _topic_is_another,
-    _records_are_gone,
-    _offset_went_back,
+    _of_partitions(_is_gone),
+    _of_partitions(_went_back),
 )
 """Each returns why the undo is refused; "" if it is not."""
 
