@@ -6,7 +6,7 @@ import asyncio
 import errno
 import json
 import os
-import socket
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -127,8 +127,7 @@ def make_no_file(path: Path, kind: str) -> None:
     if kind == "FIFO":
         os.mkfifo(path)
     elif kind == "socket":
-        with socket.socket(socket.AF_UNIX) as unix:
-            unix.bind(os.path.relpath(path))  # the path of a socket has at most 107 bytes
+        os.mknod(path, stat.S_IFSOCK | 0o600)  # to bind takes a path of at most 107 bytes
     else:
         path.mkdir()
 
