@@ -127,7 +127,7 @@ def rows_of_json(count: int) -> Iterator[bytes]:
     yield b"\n]"
 
 
-@pytest.mark.parametrize("rows", [rows_of_csv, rows_of_json])
+@pytest.mark.parametrize("rows", [pytest.param(rows_of_csv, marks=pytest.mark.long), rows_of_json])
 def test_memory_is_bounded_for_large_valid_file(tmp_path: Path, rows: Callable[[int], Iterator[bytes]]) -> None:
     """200 MB of metadata: as objects they would exceed the memory limit."""
     path = tmp_path / "offsets"

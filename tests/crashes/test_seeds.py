@@ -14,7 +14,7 @@ from .crash_run import CrashRun
 from .migrations import MigrationRun
 from .mutations import MUTATIONS, replay_of_unsynced_journal
 
-RUNS = int(os.environ.get("CALLBOARD_CRASH_RUNS", "500"))
+RUNS = int(os.environ.get("CALLBOARD_CRASH_RUNS", "200"))
 FIRST_SEED = int(os.environ.get("CALLBOARD_CRASH_SEED", "0"))
 MIGRATION_RUNS = 40
 CHUNKS = 10

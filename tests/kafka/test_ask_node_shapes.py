@@ -28,7 +28,7 @@ __all__ = ["_one_step_a_turn"]
 
 FEW, MANY = 500, 1_000
 LINES_PER_ITEM = 2
-FRAMES = int(os.environ.get("CALLBOARD_FUZZ_FRAMES", "40000")) // 8
+FRAMES = int(os.environ.get("CALLBOARD_FUZZ_FRAMES", "20000")) // 8
 SEED = int(os.environ.get("CALLBOARD_FUZZ_SEED", "20261127"))
 FRAMES_A_TURN, FRAMES_A_BEAT = 10, 100
 

@@ -81,7 +81,7 @@ def test_kill_at_any_change_loses_no_acknowledged_round(tmp_path: Path, sync: Sy
         check_after_start(snapshot, tmp_path / f"killed-{number}")
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_power_loss_at_any_change_loses_no_acknowledged_round(tmp_path: Path, seed: int) -> None:
     """Unsynced data survives in part: some blocks, some names, in any order."""
     disk = CrashDisk(tmp_path / "log", seed)
@@ -101,7 +101,7 @@ def test_power_loss_with_unsynced_policies_loses_only_the_end(tmp_path: Path, sy
         check_after_start(snapshot, tmp_path / f"dark-{number}", durable=False)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_second_crash_during_recovery_loses_nothing(tmp_path: Path, seed: int) -> None:
     """Recovery itself is interrupted at every call, after a power loss."""
     first_disk = CrashDisk(tmp_path / "log", seed)
@@ -114,7 +114,7 @@ def test_second_crash_during_recovery_loses_nothing(tmp_path: Path, seed: int) -
     )
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_power_loss_during_recovery_after_a_kill_loses_nothing(tmp_path: Path, seed: int) -> None:
     """The new process reads unsynced data from the page cache, and must not treat it as durable."""
     first_disk = CrashDisk(tmp_path / "log", seed)

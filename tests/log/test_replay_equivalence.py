@@ -416,12 +416,12 @@ def run_random_steps(seed: int, steps: int) -> CoordinatorMachine:
     return machine
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (2, 3))])
 def test_random_walk_with_transactions_expiry_compaction_and_power_loss(seed: int) -> None:
     assert {"open transaction", "expired", "compacted"} in run_random_steps(seed, 60).losses
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_random_walk_with_changes_of_the_protocol(seed: int) -> None:
     rng, machine = Random(seed), CoordinatorMachine()
     machine.start()

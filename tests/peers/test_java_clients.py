@@ -20,7 +20,12 @@ from .server import ServerProcess
 from .waiting import wait_until
 from .wire import Wire
 
-ASSIGNORS = ("Range", "RoundRobin", "Sticky", "CooperativeSticky")
+ASSIGNORS = (
+    "Range",
+    pytest.param("RoundRobin", marks=pytest.mark.long),
+    pytest.param("Sticky", marks=pytest.mark.long),
+    "CooperativeSticky",
+)
 TOPIC, GROUP = "orders", "shop"
 RECORDS = 300
 LONG_SESSION_TIMEOUT_MS = 45_000

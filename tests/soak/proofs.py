@@ -159,6 +159,11 @@ def run_leases(seed: int) -> str | None:
     return run_pytest("tests/member/test_member_lease.py", f"CALLBOARD_LEASE_SEED={seed}")
 
 
+def run_long_tests(seed: int) -> str | None:
+    """The tests that ``make test`` leaves out. The seed is not used."""
+    return run_pytest("tests", "PYTEST_ADDOPTS=-m long")
+
+
 def run_properties(seed: int) -> str | None:
     """The property tests of the log, with twenty times as many examples."""
     return run_pytest("tests/log", f"PYTEST_ADDOPTS=-m hypothesis --hypothesis-seed={seed}", MANY_EXAMPLES)
@@ -298,6 +303,7 @@ PROOFS: Mapping[str, Proof] = {
         f"{MANY_RESETS} pytest tests/peers/test_evict_and_reset.py  # the kind of client is number {{seed}}",
     ),
     "leases": Proof(run_leases, 500, 1, "CALLBOARD_LEASE_SEED={seed} pytest tests/member/test_member_lease.py"),
+    "long-tests": Proof(run_long_tests, 1, 1, "pytest tests -m long"),
     "properties": Proof(
         run_properties, 100, 1, f"{MANY_EXAMPLES} pytest tests/log -m hypothesis --hypothesis-seed={{seed}}"
     ),
