@@ -30,7 +30,7 @@ PLANTS: Mapping[str, Plant] = {
     "checkpoint drops too much": Plant("own"),
     "rounds counted after the checkpoint": Plant("own"),
     "round in flight counts as stored": Plant("own"),
-    "segments of the next version deleted": Plant("own-garbage"),
+    "segments of the next version deleted": Plant("own-garbage", is_short=False),
     "deleted rounds are missed": Plant("own-continuity"),
     "no tombstone": Plant("checkpoint"),
     "seal ignores the floor": Plant("checkpoint"),
@@ -42,8 +42,8 @@ PLANTS: Mapping[str, Plant] = {
     "manifest is read again before the checkpoint": Plant("checkpoint-taken", is_short=False),
     "reads without lease": Plant("lease", is_short=False),
     "tombstone is not looked at": Plant("lease", is_short=False),
-    "counter is not read again": Plant("lease"),
-    "lease counts from the answer": Plant("lease"),
+    "counter is not read again": Plant("lease", is_short=False),
+    "lease counts from the answer": Plant("lease", is_short=False),
 }
 
 
