@@ -60,8 +60,9 @@ def run_on_disk(app: typer.Typer, argv: Sequence[str], name: str) -> int:
     try:
         app(list(argv), prog_name=name)
     except OSError as error:
-        prefix = f"{error.filename}: " if error.filename else ""
-        print_error(f"{prefix}{error.strerror or error}; check the disk and the folder's owner")
+        from ..disk.disk import describe_failure  # not for the help
+
+        print_error(describe_failure(error))
         return REFUSED_EXIT_CODE
     return 0
 

@@ -47,7 +47,7 @@ class Disk:
     """The real disk. New files get ``file_mode`` and new folders the same with search permission, whatever the umask.
 
     A symbolic link under the name of a file is refused with ELOOP, unless ``follows_links``. Folders may be links.
-    FIFOs, sockets and devices are refused: to open or to read one may take for ever.
+    FIFOs, sockets, devices and folders are refused: to open or to read one may take for ever, or fail later.
     """
 
     is_real = True
@@ -78,9 +78,9 @@ class Disk:
                 raise NotAFile(path, os.stat(path).st_mode) from None
             raise
         mode = os.fstat(fd).st_mode
-        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        if not stat.S_ISREG(mode):
             os.close(fd)
-            raise NotAFile(path, mode)
+            raise FolderFound(path, mode) if stat.S_ISDIR(mode) else NotAFile(path, mode)
         return fd
 
     def set_mode(self, fd: int, mode: int | None = None) -> None:
@@ -216,12 +216,17 @@ def _make_one_folder(path: Path, mode: int) -> None:
 
 
 class NotAFile(OSError):
-    """Something was found where a file was expected. ``found``: "a FIFO", "a socket" or "a device"."""
+    """Something was found where a file was expected. ``found``: "a FIFO", "a socket", "a device" or "a folder"."""
 
     def __init__(self, path: Path, mode: int) -> None:
         """``mode``: of its status."""
         self.found = next((name for is_kind, name in NOT_FILES if is_kind(mode)), "no file")
-        super().__init__(errno.ENXIO, f"{path}: found {self.found}, expected a file; remove it, then try again")
+        number = errno.EISDIR if stat.S_ISDIR(mode) else errno.ENXIO
+        super().__init__(number, f"{path}: found {self.found}, expected a file; remove it, then try again")
+
+
+class FolderFound(NotAFile, IsADirectoryError):
+    """A folder was found where a file was expected."""
 
 
 NOT_FILES: tuple[tuple[Callable[[int], bool], str], ...] = (
@@ -229,6 +234,7 @@ NOT_FILES: tuple[tuple[Callable[[int], bool], str], ...] = (
     (stat.S_ISSOCK, "a socket"),
     (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),
+    (stat.S_ISDIR, "a folder"),
 )
 
 
@@ -280,6 +286,14 @@ def is_no_file_error(error: OSError) -> bool:
     ``strerror`` is then the whole message.
     """
     return error.errno == errno.ELOOP or isinstance(error, NotAFile)
+
+
+def describe_failure(error: OSError) -> str:
+    """For the user of a command that works on files: which file, what is wrong with it, and what to do."""
+    if is_no_file_error(error):
+        return str(error.strerror)
+    prefix = f"{error.filename}: " if error.filename else ""
+    return f"{prefix}{error.strerror or error}; check the disk and the folder's owner"
 
 
 def open_new_file(disk: Disk, path: Path, flags: int = os.O_WRONLY) -> int:

@@ -110,9 +110,6 @@ def read_records(data: Path, group_id: str, on_skipped: Callable[[Path, str], No
         except NotAFile as error:
             on_skipped(folder / name, error.found)
             continue
-        except IsADirectoryError:
-            on_skipped(folder / name, "a folder")
-            continue
         yield from filter(None, (_read_line(line, group_id) for line in reversed(lines)))
 
 

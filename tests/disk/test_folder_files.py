@@ -189,6 +189,13 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path, flags: int, kind: st
         Disk().open(path, flags)
 
 
+def test_folder_is_refused_when_it_is_opened(tmp_path: Path) -> None:
+    """To read it fails, with an error that does not name it."""
+    with pytest.raises(NotAFile, match=r": found a folder, expected a file; remove it, then try again") as refused:
+        Disk().open(tmp_path, os.O_RDONLY)
+    assert isinstance(refused.value, IsADirectoryError)
+
+
 def test_device_is_refused() -> None:
     """It has no end."""
     with pytest.raises(NotAFile, match=r"/dev/zero: found a device, expected a file"):

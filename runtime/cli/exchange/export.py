@@ -91,7 +91,8 @@ def run(command: typer.Typer, argv: Sequence[str], name: str) -> int:
         print_error(error)
         return FAILED_EXIT_CODE
     except OSError as error:
-        prefix = f"{error.filename}: " if error.filename else ""
-        print_error(f"{prefix}{error.strerror or error}; check the disk and the folder's owner")
+        from ...disk.disk import describe_failure  # not for the help
+
+        print_error(describe_failure(error))
         return FAILED_EXIT_CODE
     return 0

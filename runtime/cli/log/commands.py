@@ -111,7 +111,8 @@ def main(argv: Sequence[str]) -> int:
     try:
         app(list(argv), prog_name="callboard log")
     except OSError as error:
-        prefix = f"{error.filename}: " if error.filename else ""
-        print_error(f"{prefix}{error.strerror or error}; check the disk and the folder's owner")
+        from ...disk.disk import describe_failure  # not for the help
+
+        print_error(describe_failure(error))
         return DISK_EXIT_CODE
     return 0

@@ -96,7 +96,7 @@ def partition_stats(partition: LogPartition, disk: Disk, top: int) -> PartitionS
     """Read a whole partition. ``top``: how many of the most frequent keys to return."""
     started_s = time.perf_counter()
     (manifest, manifest_files), missing = missing_files(disk, partition.folder)
-    files = [file for file in manifest_files if disk.kind(file.path) == "file"]
+    files = [file for file in manifest_files if disk.kind(file.path) != "nothing"]
     keys, damaged, newest = _KeyCounts(), 0, None
     sizes = {file.path: file_size(disk, file.path) for file in files}
     for index, file in enumerate(files):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -183,9 +184,16 @@ def _make_snapshot(disk: Disk, folder: Path, snapshot: Path) -> None:
     for file in files:
         target = snapshot / file.path.relative_to(folder)
         if file.is_closed:
+            _check_file(disk, file.path)
             target.symlink_to(file.path.absolute())
         else:
             _copy(disk, file, target)
+
+
+def _check_file(disk: Disk, path: Path) -> None:
+    """Raise OSError, which names the path and not a link to it, for what is no file. A missing one is damage."""
+    with suppress(FileNotFoundError):
+        disk.close(disk.open(path, os.O_RDONLY))
 
 
 def _copy(disk: Disk, file: LogFile, target: Path) -> None:
