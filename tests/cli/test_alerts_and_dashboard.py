@@ -24,7 +24,7 @@ OF_TYPES = {"counter": ("_total",), "histogram": ("_bucket", "_count", "_sum"), 
 """The endings of the samples of a metric, by its type."""
 
 FUNCTIONS = {
-    *("clamp_min", "deriv", "histogram_quantile", "increase", "max", "min", "rate", "sum", "topk"),
+    *("clamp_min", "deriv", "histogram_quantile", "increase", "last_over_time", "max", "min", "rate", "sum", "topk"),
     *("and", "by", "on", "or"),
 }
 ADDED_LABELS = {"instance", "job"}
@@ -71,7 +71,7 @@ async def known_samples(folder: Path) -> Mapping[str, Labels]:
                 seen.setdefault(name, set()).add(value)
     for style in STYLES.values():
         known |= {name: {label: set() for label in row.labels} for name, row in style.rows.items()}
-    return known | {"callboard_groups_unread": {}, "callboard_group_series_dropped": {}}
+    return known | {"callboard_groups_unread": {}, "callboard_group_series_dropped": {}, "up": {}}
 
 
 def names_in(expr: str) -> set[str]:
