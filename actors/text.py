@@ -1,4 +1,4 @@
-"""Text that contains strings of clients, for log lines and terminals. Pure."""
+"""Text that contains strings of clients or counts, for log lines and terminals. Pure."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def format_count(number: int, unit: str) -> str:
+    """A number with its unit: 1 member, 2,000 members."""
+    return f"{number:,} {unit}" + ("" if number == 1 else "s")
 
 
 def did_you_mean(name: object, known_names: Iterable[str]) -> str:

@@ -30,7 +30,7 @@ GROUPS_A_ROUND = 5000
 TIMESTAMP_MS = 1_700_000_000_000
 AIM_MB = 600
 LOAD_PATIENCE_S = 300.0
-_LOADED = re.compile(r" loaded [0-9,]+ records in ([0-9.]+) s$")
+_LOADED = re.compile(r" loaded [0-9,]+ records? in ([0-9.]+) s$")
 FETCH = ("offset_fetch", 7)
 
 

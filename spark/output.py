@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..runtime.cli.tables import Cell, Column, Table, format_count, print_table
+from ..actors.text import format_count
+from ..runtime.cli.tables import Cell, Column, Table, print_table
 from ..runtime.common.errors import StartError
 from ..runtime.common.printing import Writable, csv_stream, print_error, print_json, print_line, spreadsheet_cell
 

@@ -41,7 +41,10 @@ PACKAGES: dict[str, Package] = {
     # The stored users, ACLs and quotas, and the rules of authentication and authorization. Independent of connections.
     "runtime/security": Package(
         ("runtime/security",),
-        ("actors/engine_ports.py", "actors/errors.py", "actors/steps.py", "runtime/common", "runtime/disk"),
+        (
+            *("actors/engine_ports.py", "actors/errors.py", "actors/steps.py", "actors/text.py"),
+            *("runtime/common", "runtime/disk"),
+        ),
     ),
     "runtime/log": Package(("runtime/log",), ("actors", "actors/steps.py", "runtime/common", "runtime/disk")),
     "runtime/log/compaction": Package(
@@ -49,7 +52,10 @@ PACKAGES: dict[str, Package] = {
     ),
     "runtime/topics": Package(
         ("runtime/topics",),
-        ("actors", "actors/steps.py", "runtime/common", "runtime/disk", "runtime/log", "runtime/settings"),
+        (
+            *("actors", "actors/steps.py", "actors/text.py"),
+            *("runtime/common", "runtime/disk", "runtime/log", "runtime/settings"),
+        ),
     ),
     "runtime/kafka/codec": Package(
         ("runtime/kafka/codec",), ("actors", "actors/steps.py", "runtime/common", "runtime/log")
@@ -80,14 +86,14 @@ PACKAGES: dict[str, Package] = {
     "runtime/cluster": Package(
         ("runtime/cluster",),
         (
-            *("actors", "actors/callboard_error.py", "actors/steps.py", "runtime/common", "runtime/disk"),
-            *("runtime/client", "runtime/engine/clock.py", "runtime/kafka/cluster_view.py"),
+            *("actors", "actors/callboard_error.py", "actors/steps.py", "actors/text.py", "runtime/common"),
+            *("runtime/client", "runtime/disk", "runtime/engine/clock.py", "runtime/kafka/cluster_view.py"),
             *("runtime/kafka/codec/own_api.py", "runtime/kafka/peer_gate.py", "runtime/kafka/questions.py"),
             *("runtime/loading", "runtime/log", "runtime/security", "runtime/settings", "runtime/topics"),
         ),
     ),
     "runtime/cluster/engines": Package(
-        ("runtime/cluster/engines",), ("runtime/cluster", "runtime/common", "runtime/disk")
+        ("runtime/cluster/engines",), ("actors/text.py", "runtime/cluster", "runtime/common", "runtime/disk")
     ),
     "runtime/cluster/compaction": Package(
         ("runtime/cluster/compaction",),

@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from ..text import format_count
 from .expiries import ExpiredOffsets
 from .now import GroupNow
 from .record import MemberName, RebalanceRecord
-from .texts import duration, short_host, shown_name, some, who
+from .texts import duration, short_host, shown_name, who
 
 WINDOW_MS = 600_000
 STORM_GENERATIONS = 6
@@ -85,7 +86,8 @@ def _find_missing_topic(_recent: Records, now: GroupNow) -> Finding | None:
 def _find_refused_commits(_recent: Records, now: GroupNow) -> Finding | None:
     """Commits of a member that was removed, or of an old generation, were refused in 10 minutes."""
     for member_id, times in Counter(now.refused.commits).most_common(1):
-        text = f"{some(times, 'commit')} of {shown_name(member_id)} refused in 10 minutes: it had lost its partitions"
+        commits = f"{format_count(times, 'commit')} of {shown_name(member_id)}"
+        text = f"{commits} refused in 10 minutes: it had lost its partitions"
         return Finding("refused_commits", f"{text}, so another member does that work again")
     return None
 
@@ -97,7 +99,7 @@ def _find_assignor_choice(_recent: Records, now: GroupNow) -> Finding | None:
         return None
     firsts, voted = dict(votes.first_choices), dict(votes.voted)
     wanted, used = shown_name(votes.preferred), shown_name(votes.assignor)
-    count, members = firsts[votes.preferred], some(now.member_count, "member")
+    count, members = firsts[votes.preferred], format_count(now.member_count, "member")
     text = f"{used} is in use, though {count} of {members} prefer{'s' if count == 1 else ''} {wanted}"
     if votes.lacking:
         others = f" and {votes.lacking_count - 1} more" if votes.lacking_count > 1 else ""
@@ -112,9 +114,9 @@ def _find_expired_offsets(_recent: Records, now: GroupNow) -> Finding | None:
     expired = None if now.offsets is None else now.offsets.expired
     if expired is None or now.now_ms - expired.at_ms >= EXPIRED_SHOWN_MS:
         return None
-    more = f" and {some(len(expired.topics) - 1, 'more topic')}" if len(expired.topics) > 1 else ""
+    more = f" and {format_count(len(expired.topics) - 1, 'more topic')}" if len(expired.topics) > 1 else ""
     topics = f" of {shown_name(expired.topics[0])}{more}" if expired.topics else ""
-    text = f"{some(expired.offset_count, 'offset')}{topics} expired {duration(now.now_ms - expired.at_ms)} ago"
+    text = f"{format_count(expired.offset_count, 'offset')}{topics} expired {duration(now.now_ms - expired.at_ms)} ago"
     return Finding("offsets_expired", f"{text}{_after_expiry(now, expired)}")
 
 
@@ -131,7 +133,9 @@ def _find_lag_without_members(_recent: Records, now: GroupNow) -> Finding | None
     """The group has no members, and records behind its committed offsets."""
     if now.state != "Empty" or now.offsets is None or not now.offsets.lag:
         return None
-    return Finding("lag_without_members", f"{some(now.offsets.lag, 'record')} behind, and no member: start consumers")
+    return Finding(
+        "lag_without_members", f"{format_count(now.offsets.lag, 'record')} behind, and no member: start consumers"
+    )
 
 
 def _find_offsets_that_expire(_recent: Records, now: GroupNow) -> Finding | None:
@@ -142,7 +146,7 @@ def _find_offsets_that_expire(_recent: Records, now: GroupNow) -> Finding | None
     left_ms = offsets.first_expires_ms - now.now_ms
     if left_ms > EXPIRE_SOON_MS:
         return None
-    text = f"the first of {some(offsets.offset_count, 'offset')} expires in {duration(left_ms)}"
+    text = f"the first of {format_count(offsets.offset_count, 'offset')} expires in {duration(left_ms)}"
     return Finding("offsets_expire", f"{text}: then consumers start at auto.offset.reset")
 
 
@@ -151,8 +155,8 @@ def _find_idle_members(recent: Records, now: GroupNow) -> Finding | None:
     moves = recent[0].moves if recent and now.state == "Stable" else None
     if moves is None or not moves.idle:
         return None
-    text = f"{moves.idle} of {some(now.member_count, 'member')} without a partition: the topics have"
-    return Finding("idle_members", f"{text} {some(moves.total, 'partition')}, so more members do not help")
+    text = f"{moves.idle} of {format_count(now.member_count, 'member')} without a partition: the topics have"
+    return Finding("idle_members", f"{text} {format_count(moves.total, 'partition')}, so more members do not help")
 
 
 def _find_storm(recent: Records, _now: GroupNow) -> Finding | None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..group.events import DEAD_NAME
+from ..text import format_count
 from .causes import OTHER, TEXTS
 from .now import GroupNow
 from .record import MemberName, RebalanceRecord
-from .texts import clock_time, duration, some, who
+from .texts import clock_time, duration, who
 
 LENGTH_MAX = 200
 LONG_PHASE_MS = 1000
@@ -16,6 +17,8 @@ LONG_PHASE_MS = 1000
 
 OLD_MS = 12 * 3_600_000
 """From then on the time of the day does not say when a rebalance was."""
+
+NO_RECORD = "No rebalance is recorded since the server was started or took over the group"
 
 PHASE_TEXTS = {
     "initial_delay": "the wait for more members took {}",
@@ -55,7 +58,7 @@ def _clauses(record: RebalanceRecord | None, now: GroupNow | None) -> Iterator[s
         yield _waits(now)
         return
     if record is None:
-        yield "No rebalance is recorded" if now is not None else "There is no such group, and no rebalance is recorded"
+        yield NO_RECORD if now is not None else "There is no such group, and no rebalance is recorded"
     else:
         yield _ended(record, now)
     yield _now(now)
@@ -86,7 +89,7 @@ def _now(now: GroupNow | None) -> str:
         return ""
     if now.waits_for:
         return _waits(now)
-    return STATE_TEXTS.get(now.state, f"it is {now.state}").format(some(now.member_count, "member"))
+    return STATE_TEXTS.get(now.state, f"it is {now.state}").format(format_count(now.member_count, "member"))
 
 
 def _waits(now: GroupNow) -> str:

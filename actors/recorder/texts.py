@@ -47,8 +47,3 @@ def duration(ms: int) -> str:
     if minutes < 120:
         return f"{minutes} min"
     return f"{minutes // 60} h" if minutes < 48 * 60 else f"{minutes // (24 * 60)} days"
-
-
-def some(count: int, one: str) -> str:
-    """ "1 member", "2 members"."""
-    return f"{count} {one}{'' if count == 1 else 's'}"

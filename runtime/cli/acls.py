@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from ...actors.text import did_you_mean
+from ...actors.text import did_you_mean, format_count
 from ..client.acls import create_acls, delete_acls, list_acls
 from ..common.errors import StartError
 from ..common.printing import print_line
@@ -17,7 +17,7 @@ from ..security.acls import ANY_HOST, Acl, PatternType, Permission
 from ..security.resources import CLUSTER_NAME, Operation, ResourceType
 from .main import make_app
 from .server_options import DEFAULT_SERVER, AsJson, Bootstrap, TimeoutS, connect, run_app
-from .tables import Column, Table, format_count, show_rows
+from .tables import Column, Table, show_rows
 
 COLUMNS = (
     Column("resource", "resource"),

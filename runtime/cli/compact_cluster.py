@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+from ...actors.text import format_count
 from ..cluster.compaction.job import ClusterCompactionJob, ClusterWork, run
 from ..cluster.compaction.plan import make_plan
 from ..cluster.manifest import newest_manifest
@@ -19,7 +20,7 @@ from .byte_progress import Advance, byte_progress
 from .cluster.errors import CommandFailed
 from .cluster.stores import require_register, with_store
 from .compact_run import Choice, describe_reports, exit_code, parse_partitions, process_count, spark_compactor
-from .tables import Column, Table, format_count, format_number, print_table
+from .tables import Column, Table, format_number, print_table
 
 SPARK_MODULE = "callboard.spark.cluster_compaction"
 """Imported by name: the runtime must not import Spark. ``compactor(master)`` in it returns a ``ClusterRunner``."""
@@ -104,9 +105,9 @@ def compact(work: Sequence[ClusterWork], runner: ClusterRunner, as_json: bool) -
 def describe(report: CompactionReport) -> str:
     if report.status == "waiting":
         return report.reason
-    kept, total = map(format_number, (report.records_after, report.records_before))
+    kept, total = format_number(report.records_after), format_count(report.records_before, "record")
     sizes = f"{format_number(report.bytes_after)} of {format_count(report.bytes_before, 'byte')}"
-    return f"{report.partition}: kept {kept} of {total} records, {sizes}, in {report.seconds:.2f} s"
+    return f"{report.partition}: kept {kept} of {total}, {sizes}, in {report.seconds:.2f} s"
 
 
 def make_runner(processes: int | None, spark: bool, master: str | None) -> ClusterRunner:

@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ...actors.text import format_count
 from ..common.errors import StartError
 from ..common.printing import print_error, print_json, print_lines
 from ..disk.disk import Disk, file_size, read_file
@@ -23,7 +24,7 @@ from ..log.folder import FORMAT, INFO_NAME, parse_info
 from ..log.manifest import log_files
 from ..log.partition import TOPIC, TRANSACTIONS_TOPIC
 from .byte_progress import Advance, byte_progress
-from .tables import Column, Table, format_count, format_number, print_table
+from .tables import Column, Table, format_number, print_table
 
 FAILED_EXIT_CODE = 1
 DAMAGED_EXIT_CODE = 3

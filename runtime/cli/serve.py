@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from ...actors.text import format_count
 from ..common import logs
 from ..common.errors import StartError
 from ..common.printing import print_error, print_line
@@ -233,7 +234,7 @@ async def announce_when_loaded(node: Node, stopping: asyncio.Event) -> None:
         return
     gc.freeze()
     if loaded.records:
-        print_line(f"callboard loaded {loaded.records:,} records in {loaded.seconds:.2f} s", flush=True)
+        print_line(f"callboard loaded {format_count(loaded.records, 'record')} in {loaded.seconds:.2f} s", flush=True)
 
 
 def on_signal(number: signal.Signals, stopping: asyncio.Event) -> None:

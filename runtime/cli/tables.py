@@ -68,11 +68,6 @@ def format_number(number: int) -> str:
     return f"{number:,}"
 
 
-def format_count(number: int, unit: str) -> str:
-    """A number with its unit: 1 member, 2 members."""
-    return f"{format_number(number)} {unit}" + ("" if number == 1 else "s")
-
-
 def _cell_text(cell: Cell) -> str:
     return UNKNOWN if cell is None or cell == "" else printable(str(cell))
 

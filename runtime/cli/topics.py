@@ -7,11 +7,12 @@ from typing import Annotated
 
 import typer
 
+from ...actors.text import format_count
 from ..client.topics import add_partitions, create_topic, delete_topic, describe_topic, list_topics
 from ..common.printing import print_json, print_line
 from .main import make_app
 from .server_options import DEFAULT_SERVER, AsJson, Bootstrap, TimeoutS, connect, parse_assignment, run_app
-from .tables import Column, Table, format_count, print_table, show_rows
+from .tables import Column, Table, print_table, show_rows
 
 TOPIC_COLUMNS = (Column("topic", "topic"), Column("partitions", "partitions", is_number=True))
 PARTITION_COLUMNS = (

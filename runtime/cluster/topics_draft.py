@@ -7,6 +7,7 @@ from uuid import UUID
 
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.steps import Steps, pieces
+from ...actors.text import format_count
 from ..topics.names import INTERNAL_TOPICS
 from ..topics.setting_values import Overrides, check_overrides
 from ..topics.store import NewTopic, TopicRow
@@ -63,7 +64,8 @@ class SharedTopicsDraft:
         self.table.check_count(partitions)
         if partitions <= row.partitions:
             raise CoordinatorError(
-                ErrorCode.INVALID_PARTITIONS, f"topic {name!r} has {row.partitions} partitions: expected more"
+                ErrorCode.INVALID_PARTITIONS,
+                f"topic {name!r} has {format_count(row.partitions, 'partition')}: expected more",
             )
         self.table.check_room(partitions - row.partitions, partitions_max)
         self.table.replace(row._replace(partitions=partitions))

@@ -12,6 +12,7 @@ from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.group.offsets import GroupData
 from ...actors.messages import Explained, ExplainGroup, Fetched, GroupRequest, OffsetFetch
 from ...actors.recorder.now import GroupNow
+from ...actors.text import format_count
 from ..common.errors import StartError
 from ..disk.group_commit import outcome_of
 from ..kafka.audit.audited_topics import Growth, creation, deletion
@@ -172,7 +173,7 @@ class NodeRequests:
         count = len(topic.partitions)
         if partitions <= count:
             raise CoordinatorError(
-                ErrorCode.INVALID_PARTITIONS, f"topic {name!r} has {count} partitions, expected more"
+                ErrorCode.INVALID_PARTITIONS, f"topic {name!r} has {format_count(count, 'partition')}: expected more"
             )
         admin.check_growable(topic, partitions)
         growth = Growth(topic, partitions)

@@ -7,6 +7,8 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from ...actors.text import format_count
+
 log = logging.getLogger("callboard.runtime")
 
 LOG_INTERVAL_MS = 1000
@@ -45,7 +47,8 @@ class DeadLetters:
         letter = DeadLetter(str(receiver), _short_repr(message))
         self.samples.append(letter)
         count, self._unlogged = self._unlogged, 0
-        log.warning("%d messages to dead actors; the last: %s to %s", count, letter.message, letter.receiver)
+        messages = format_count(count, "message")
+        log.warning("%s to dead actors; the last: %s to %s", messages, letter.message, letter.receiver)
 
 
 def _short_repr(message: Any) -> str:

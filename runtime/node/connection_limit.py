@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 
+from ...actors.text import format_count
 from ..common.errors import StartError
 
 RESERVE = 64  # the journal, locks, topics, processes that load or compact, the loop itself: about thirty
@@ -44,8 +45,9 @@ def connections_max(partitions: int, *, has_http: bool = False, has_web: bool = 
     files += (HTTP_FILES if has_http else 0) + (WEB_FILES if has_web else 0)
     if soft < files + CONNECTIONS_MIN:
         raise StartError(
-            f"this process may open {soft} files, expected {files + CONNECTIONS_MIN} or more for {partitions}"
-            f" partitions and {CONNECTIONS_MIN} connections; raise the limit (ulimit -n, or LimitNOFILE of systemd)"
+            f"this process may open {soft} files, expected {files + CONNECTIONS_MIN} or more for"
+            f" {format_count(partitions, 'partition')} and {CONNECTIONS_MIN} connections;"
+            " raise the limit (ulimit -n, or LimitNOFILE of systemd)"
         )
     return soft - files
 

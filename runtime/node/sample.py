@@ -9,6 +9,7 @@ from ...actors.coordinator.partition_states import PartitionState
 from ...actors.durations import Durations
 from ...actors.group.rebalance_counts import RebalanceCounts
 from ...actors.memory import MemorySample
+from ...actors.text import format_count
 from ..kafka.request_counts import RequestCounts
 from ..log.stats import LogStats
 
@@ -153,6 +154,7 @@ def not_ready(node: Node | None) -> str | None:
     if not node.listeners.is_accepting.is_set():
         return "the node has not joined its cluster yet"
     if node.is_loading:
-        return f"{node.groups.partitions.count_in(PartitionState.LOADING)} partitions of the log are being read"
+        count = node.groups.partitions.count_in(PartitionState.LOADING)
+        return f"{format_count(count, 'partition')} of the log {'is' if count == 1 else 'are'} being read"
     failure = node.offsets_log.stats().failure
     return f"commits are refused, the log has failed: {failure}" if failure else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ...actors.text import format_count
 from .oauthbearer import TokenRefused, ValidToken
 from .token_settings import TokenSettings
 
@@ -87,7 +88,8 @@ def parse_jwks(document: Any) -> dict[str, SigningKey]:
         raise ValueError("expected an object with keys")
     found = {str(entry.get("kid", "")): key for entry in entries if (key := _signing_key(entry)) is not None}
     if not found:
-        raise ValueError(f"none of its {len(entries)} keys can be used: expected RSA of {RSA_BITS_MIN} bits, EC or OKP")
+        count = format_count(len(entries), "key")
+        raise ValueError(f"none of its {count} can be used: expected RSA of {RSA_BITS_MIN} bits, EC or OKP")
     return found
 
 

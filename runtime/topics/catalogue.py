@@ -20,6 +20,7 @@ from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.ports import Random
 from ...actors.records import MarkerRecord
 from ...actors.steps import ITEMS_PER_STEP, Steps, pieces
+from ...actors.text import format_count
 from ..common.errors import StartError
 from ..common.logs import get_logger
 from ..disk.disk import Disk
@@ -411,7 +412,8 @@ def check_growable(table: TopicTable, topic: Topic, partitions: int, partitions_
     table.check_count(partitions)
     if partitions <= row.partitions:
         raise CoordinatorError(
-            ErrorCode.INVALID_PARTITIONS, f"topic {topic.name!r} has {row.partitions} partitions: expected more"
+            ErrorCode.INVALID_PARTITIONS,
+            f"topic {topic.name!r} has {format_count(row.partitions, 'partition')}: expected more",
         )
     table.check_room(partitions - row.partitions, partitions_max)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
+from ...actors.text import format_count
 from ..common.errors import StartError
 from ..common.logs import get_logger
 from ..disk.disk import Disk, read_file
@@ -120,7 +121,7 @@ def read_head(path: Path, disk: Disk) -> bytes:
 
 def _check_slots(path: Path, table: TopicsFile, slots: Slots | None, disk: Disk) -> None:
     """Raise StartError unless the file has a valid slot for each partition."""
-    topics = f"{len(table.topics)} topics in '{TOPICS_NAME}'"
+    topics = f"{format_count(len(table.topics), 'topic')} in '{TOPICS_NAME}'"
     if disk.kind(path) == "nothing":
         raise StartError(
             f"found {topics} and no '{path}', expected it there, with the ends of their partitions; put it back, or"
@@ -132,9 +133,9 @@ def _check_slots(path: Path, table: TopicsFile, slots: Slots | None, disk: Disk)
         raise StartError(f"the end offsets '{path}' begin with {head!r}: expected {HEADER!r}; {remedy}")
     damaged = _damaged_partitions(table, slots)
     if damaged:
+        others = f", and for {format_count(len(damaged) - 1, 'other')}" if len(damaged) > 1 else ""
         raise StartError(
-            f"the end offsets '{path}' are damaged: no valid slot for partition {damaged[0]}, and for"
-            f" {len(damaged) - 1} others; {remedy}"
+            f"the end offsets '{path}' are damaged: no valid slot for partition {damaged[0]}{others}; {remedy}"
         )
 
 

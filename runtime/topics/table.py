@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from ...actors.errors import CoordinatorError, ErrorCode
+from ...actors.text import format_count
 from ..settings.table import PARTITIONS_MAX
 from .names import METADATA_TOPIC, check_name, metric_name
 from .setting_values import Overrides
@@ -104,8 +105,8 @@ class TopicTable:
         if existing_partitions + added > partitions_max:
             raise CoordinatorError(
                 ErrorCode.POLICY_VIOLATION,
-                f"{added} more partitions: all topics together have {existing_partitions}, expected at most"
-                f" max_partitions={partitions_max}; delete topics, or start the server with a larger max_partitions",
+                f"{format_count(added, 'more partition')}: all topics together have {existing_partitions}, expected"
+                f" at most max_partitions={partitions_max}; delete topics, or start the server with a larger one",
                 limit="max_partitions",
             )
 

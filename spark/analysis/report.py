@@ -14,7 +14,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ...runtime.cli.tables import Table, format_count, format_number
+from ...actors.text import format_count
+from ...runtime.cli.tables import Table, format_number
 from ...runtime.cluster.engines import without_password
 from ...runtime.common.printing import print_hint
 from ..commands.questions import QUESTIONS, QueryInput

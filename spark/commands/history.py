@@ -17,10 +17,11 @@ from uuid import uuid4
 
 import typer
 
+from ...actors.text import format_count
 from ...runtime.cli.main import make_app
 from ...runtime.cli.options import DataFolder, Groups, Reason
 from ...runtime.cli.server_options import DEFAULT_SERVER, Bootstrap, TimeoutS, connect
-from ...runtime.cli.tables import Column, Table, format_count, format_number, print_facts, print_table
+from ...runtime.cli.tables import Column, Table, format_number, print_facts, print_table
 from ...runtime.client.errors import ClientError
 from ...runtime.common.printing import print_error, print_hint, print_json, print_line
 from ...runtime.settings.address import parse_address

@@ -21,6 +21,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from ...actors.text import format_count
 from ...runtime.common.errors import StartError
 from ...runtime.disk.disk import Disk, file_size, read_file
 from ...runtime.disk.modes import disk_like
@@ -116,7 +117,7 @@ def keep(
         ]
         records = sum(valid_range.records for valid_range in valid)
         if valid:
-            report_progress(f"writing {records:,} records of {len(valid)} log partitions")
+            report_progress(f"writing {format_count(records, 'record')} of {format_count(len(valid), 'log partition')}")
             files = _write_and_verify(spark, history_table, valid)
             progress = _next_progress(disk, progress, valid, clock_ms())._replace(files=(*progress.files, *files))
             is_of_files = isinstance(history_table, FilesTable)

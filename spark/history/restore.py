@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from ...runtime.cli.tables import Column, Table, format_count
+from ...actors.text import format_count
+from ...runtime.cli.tables import Column, Table
 from ...runtime.client.cluster import Cluster, GroupDescription, OffsetAndMetadata, TopicPartition
 from ...runtime.client.errors import (
     GROUP_HAS_MEMBERS_ERRORS,
@@ -168,9 +169,10 @@ def _read_back(cluster: Cluster, change: Change) -> None:
     if changed:
         (topic, partition), _, after = changed[0]
         now = committed.get((topic, partition))
+        of_all = f"{len(changed)} of {format_count(len(change.offsets), 'offset')} of group '{change.group}'"
         raise ClientError(
-            f"after the write, {len(changed)} of {len(change.offsets)} offsets of group '{change.group}' differ from"
-            f" the written ones: {topic}:{partition} is at {now.offset if now else 'no offset'}, expected"
+            f"after the write, {of_all} {'differs' if len(changed) == 1 else 'differ'} from the written ones:"
+            f" {topic}:{partition} is at {now.offset if now else 'no offset'}, expected"
             f" {after.offset if after else 'none'}; another client commits to this group"
         )
 

@@ -101,6 +101,9 @@ def test_lag_and_missing_topics_are_those_that_the_server_knows(run: Command) ->
         server = ("--bootstrap-server", coordinator.bootstrap)
         coordinator.reset("old", {("orders", 0): 0})
         lines = run("explain", "old", *server).out.splitlines()
+        since = "since the server was started or took over the group"
+        assert lines[:2] == [f"No rebalance is recorded {since}; it has no members.", ""]
+        assert len(lines) == 4
         assert [line.split() for line in lines[-2:]] == [
             ["offsets", "1", "committed"],
             ["lag", "0", "records"],

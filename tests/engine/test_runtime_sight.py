@@ -183,9 +183,9 @@ def test_dead_letters_are_logged_once_a_second(caplog: pytest.LogCaptureFixture)
         dispatcher.advance(60_000)
         player.ask(Say("much later"), block=False)
     assert [record.getMessage() for record in caplog.records] == [
-        "1 messages to dead actors; the last: 'at once 0' to Player-1",
+        "1 message to dead actors; the last: 'at once 0' to Player-1",
         "6 messages to dead actors; the last: 'a second later' to Player-1",
-        "1 messages to dead actors; the last: 'much later' to Player-1",
+        "1 message to dead actors; the last: 'much later' to Player-1",
     ]
     assert dispatcher.dead_letters.count == 8, "all are counted"
     assert [letter.message for letter in dispatcher.dead_letters.samples] == [

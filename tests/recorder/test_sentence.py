@@ -101,7 +101,8 @@ def test_other_ends() -> None:
     assert sentence([record("member_left", outcome="empty")], empty) == (
         "Became empty at 12:00:00 UTC, because billing-1 (10.0.0.7) left; it has no members."
     )
-    assert sentence([], now(member_count=1)) == "No rebalance is recorded; it is stable with 1 member."
+    since = "since the server was started or took over the group"
+    assert sentence([], now(member_count=1)) == f"No rebalance is recorded {since}; it is stable with 1 member."
     assert sentence([], None) == "There is no such group, and no rebalance is recorded."
     assert sentence([record(outcome="interrupted")], None) == (
         "A rebalance was interrupted at 12:00:00 UTC, because billing-1 (10.0.0.7) joined."

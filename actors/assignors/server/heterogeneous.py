@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from struct import Struct
 
+from ...text import format_count
 from .base import AssignmentFailed, GroupMember, GroupToAssign, TargetAssignment, Topic
 from .hash_order import member_order
 from .loads import LeastLoaded, MostLoaded
@@ -118,5 +119,6 @@ class _Allocation:
 def _check_numbers(member_id: str, topic_id: bytes, numbers: Sequence[int], count: int) -> None:
     if numbers and max(numbers) >= count:
         raise AssignmentFailed(
-            f"member {member_id} owns partition {max(numbers)} of topic {topic_id.hex()}, which has {count} partitions"
+            f"member {member_id} owns partition {max(numbers)} of topic {topic_id.hex()}, which has"
+            f" {format_count(count, 'partition')}"
         )

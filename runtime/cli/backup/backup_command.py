@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from ....actors.text import format_count
 from ...common.errors import StartError
 from ...common.printing import print_hint, print_json, print_line
 from ...disk.disk import Disk
@@ -18,7 +19,6 @@ from ...disk.modes import disk_like
 from ...engine.clock import wall_clock_ms
 from ..main import make_app
 from ..server_options import AsJson, run_on_disk
-from ..tables import format_count
 
 app = make_app()
 

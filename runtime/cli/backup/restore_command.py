@@ -14,12 +14,12 @@ from typing import Annotated
 
 import typer
 
+from ....actors.text import format_count
 from ...common.printing import print_error, print_line
 from ...disk.disk import Disk
 from ...disk.modes import disk_like
 from ..main import make_app
 from ..server_options import run_on_disk
-from ..tables import format_count
 from .backup_command import check_destination
 from .contents import BackupContents, CopiedFile, read_contents
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 
+from ....actors.text import format_count
 from ...cluster.manifest import newest_manifest
 from ...cluster.operator import Operator
 from ...cluster.register import Register
 from ...cluster.store import Store
-from ..tables import format_count
 from .errors import CommandFailed
 from .nodes import environment_of, session_of
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ....actors.records import TransactionValue
+from ....actors.text import format_count
 from ...disk.disk import Disk
 from ..log.newest import GroupContent, load_newest
 from ..log.scan import LogPartition, find_missing
@@ -36,8 +37,10 @@ def count_content(partitions: Iterable[LogPartition], disk: Disk) -> ContentCoun
         newest = load_newest(partition, disk)
         problems: Sequence[object] = [*find_missing(partition, disk), *newest.damages, *newest.problems]
         if problems:
+            count = len(problems) - 1
+            others = f", and {format_count(count, 'other problem')}" if count else ""
             raise CommandFailed(
-                f"{partition.folder}: {problems[0]}, and {len(problems) - 1} other problems; see callboard log verify, "
+                f"{partition.folder}: {problems[0]}{others}; see callboard log verify, "
                 "repair the folder or restore a backup, then try again"
             )
         for value in newest.state.values():

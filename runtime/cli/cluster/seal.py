@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ....actors.text import format_count
 from ...cluster.operator import Operator
 from ...cluster.register import Register
 from ...cluster.session_environment import SessionEnvironment
 from ...cluster.store import Store
-from ..tables import format_count
 from .nodes import SignOfLife, environment_of, look_for_sign, session_of
 
 

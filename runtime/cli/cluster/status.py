@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ....actors.text import format_count
 from ...cluster.garbage import MANIFESTS_KEPT
 from ...cluster.keys import (
     MANIFESTS,
@@ -24,7 +25,7 @@ from ...cluster.register import NodeEntry, Register
 from ...cluster.session_environment import LOOKS_PER_TTL
 from ...cluster.store import Store
 from ...log.partition import partition_name
-from ..tables import Column, Table, format_count, format_number
+from ..tables import Column, Table, format_number
 
 NODE_COLUMNS = (
     Column("name", "node"),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import typer
 
+from ....actors.text import format_count
 from ...client.errors import ClientError
 from ...common.errors import StartError
 from ...common.printing import print_error, print_json, print_line
@@ -14,7 +15,6 @@ from ...disk.disk import Disk
 from ...disk.modes import file_mode_of
 from ...log.format.errors import UnsupportedCompression
 from ..server_options import connect
-from ..tables import format_count
 from .export_run import ProblemPrinter
 from .kafka_import import KafkaPartitionCounts, ReadBackDiffers
 from .kafka_import import import_log as build_data_folder

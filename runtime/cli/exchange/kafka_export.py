@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from ....actors.text import format_count
 from ...common.errors import StartError
 from ...disk.disk import Disk, file_size, read_file, replace_file, write_all
 from ...disk.modes import copy_owner_and_mode
@@ -34,7 +35,6 @@ from ..log.forward import LogReplay
 from ..log.repair import require_stopped_server
 from ..log.scan import LoggedRecord, LogPartition, find_missing, find_partitions, is_torn_tail, scan_partition
 from ..log.verify import describe_differences
-from ..tables import format_count
 from .kafka_folder import COUNT_SETTINGS, partition_folders, require_stopped_kafka
 from .row_sources import ProblemCallback
 
@@ -109,8 +109,10 @@ def prepare_export(data: Path, kafkas: Sequence[Path], is_replacing: bool, disk:
         swaps = tuple(_plan_swaps(kafkas, info, sources, disk))
         used_targets = [swap for swap in swaps if has_records(swap.target, disk)]
         if used_targets and not is_replacing:
+            count = len(used_targets) - 1
+            others = f" and in {format_count(count, 'other folder')}" if count else ""
             raise StartError(
-                f"{used_targets[0].target}: found Kafka's records in it and in {len(used_targets) - 1} other folders,"
+                f"{used_targets[0].target}: found Kafka's records in it{others},"
                 " expected none; --replace replaces them, and keeps them in another folder"
             )
         timestamp = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ....actors.records import TransactionValue, UnknownRecord
+from ....actors.text import format_count
 from ....actors.transactions.rules import TransactionState
 from ...common.errors import StartError
 from ...disk.disk import Disk, file_size, read_at, write_all
@@ -40,7 +41,7 @@ from ...log.recovery.clean_stop import write_note
 from ...log.recovery.misplaced import MisplacedError, find_misplaced
 from ..log.newest import GroupContent, load_newest
 from ..log.scan import LoggedRecord, LogPartition, is_torn_tail, scan_partition
-from ..tables import format_count, format_number
+from ..tables import format_number
 from .kafka_folder import COUNT_SETTINGS, partition_folders, require_stopped_kafka
 
 IMPORTING = ".importing"

@@ -14,11 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ....actors.text import did_you_mean
+from ....actors.text import did_you_mean, format_count
 from ...client.cluster import OffsetAndMetadata
 from ...common.errors import StartError
 from ...common.printing import from_spreadsheet_cell
-from ..tables import format_count
 from .offsets_file import WantedOffsets
 from .rows import ESCAPED, IS_ESCAPED, Row
 from .text_source import BYTES_MAX, RECORD_CHARS_MAX, RecordLines, TextSource, TooLong, open_text

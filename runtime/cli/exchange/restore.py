@@ -7,6 +7,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from ....actors.errors import ErrorCode
+from ....actors.text import format_count
 from ...client.cluster import Cluster, OffsetAndMetadata, TopicPartition
 from ...client.errors import ClientError, RefusedError, describe_error_code
 
@@ -115,7 +116,7 @@ def import_groups(
             yield import_group(cluster, group, targets[group], states.get(group, ""))
         except ClientError as error:
             raise ClientError(
-                f"{error}; {done_count} of {len(targets)} groups were done, group '{group}' perhaps"
+                f"{error}; {done_count} of {format_count(len(targets), 'group')} done, group '{group}' perhaps"
             ) from error
 
 
@@ -145,7 +146,7 @@ def _describe_first(refused: Mapping[TopicPartition, str], total: int) -> str:
     if not refused:
         return ""
     (topic, partition), reason = next(iter(refused.items()))
-    return f"{len(refused)} of {total} offsets, {topic}:{partition} first: {reason}"
+    return f"{len(refused)} of {format_count(total, 'offset')}, {topic}:{partition} first: {reason}"
 
 
 def _differences(

@@ -14,7 +14,7 @@ import typer
 
 from ....actors.errors import ErrorCode
 from ....actors.records import CLASSIC
-from ....actors.text import did_you_mean
+from ....actors.text import did_you_mean, format_count
 from ...client.cluster import (
     EARLIEST,
     LATEST,
@@ -30,7 +30,7 @@ from ...common.printing import csv_stream, print_error, print_json, print_line
 from ..main import make_app
 from ..options import Reason
 from ..server_options import DEFAULT_SERVER, AsJson, Bootstrap, TimeoutS, connect, run_app
-from ..tables import Column, Table, format_count, format_number, print_facts, print_table, show_rows
+from ..tables import Column, Table, format_number, print_facts, print_table, show_rows
 from .live_reset import (
     NEEDS_API,
     Execute,

@@ -12,6 +12,7 @@ from ....actors.recorder.flight_recorder import RECORDS_KEPT
 from ....actors.recorder.now import GroupNow
 from ....actors.recorder.record import MemberName, RebalanceRecord
 from ....actors.recorder.texts import duration, who
+from ....actors.text import format_count
 from ...client.cluster import Cluster
 from ...client.errors import ClientError
 from ...client.explaining import read_recorded
@@ -19,7 +20,7 @@ from ...common.errors import StartError
 from ...common.printing import print_error, print_json, print_line
 from ...node.event_files import FOLDER, read_records
 from ..log.dump import format_time
-from ..tables import Column, Table, format_count, format_number, print_facts, print_table
+from ..tables import Column, Table, format_number, print_facts, print_table
 
 COLUMNS = (
     Column("ended", "ended"),
@@ -45,6 +46,8 @@ MEMBER_COLUMNS = (
 """Of the members that the group has now."""
 
 
+NONE_BEFORE = "It is the first rebalance since the server was started or took over the group."
+
 FAR_MS = 10 * 365 * 24 * 3_600_000
 """A coordinator in memory keeps offsets for longer."""
 
@@ -57,8 +60,11 @@ def print_explanation(group: str, explanation: Explanation, *, as_json: bool) ->
         print_json({"group": group, **explanation_json(explanation)})
         return
     print_line(explanation.sentence)
-    print_line()
-    print_table(Table(COLUMNS, list(map(_row, explanation.rebalances))))
+    if explanation.rebalances:
+        print_line()
+        print_table(Table(COLUMNS, list(map(_row, explanation.rebalances))))
+    elif explanation.now is not None and explanation.now.rebalance is not None:
+        print_line(NONE_BEFORE)
     if explanation.now is not None and explanation.now.members:
         print_line()
         print_table(Table(MEMBER_COLUMNS, list(map(_member_row, explanation.now.members))))

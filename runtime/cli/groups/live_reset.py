@@ -9,12 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
+from ....actors.text import format_count
 from ...client.errors import ClientError
 from ...common.errors import StartError
 from ...common.printing import print_error, print_json, print_line
 from ..options import Reason
 from ..server_options import AsJson, TimeoutS
-from ..tables import Column, Table, format_count, print_table, show_rows
+from ..tables import Column, Table, print_table, show_rows
 from .http_client import HttpApi
 from .reset import ResetMode, ResetTarget, change_table
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import typer
 
 from ....actors.records import group_id_of
-from ....actors.text import did_you_mean
+from ....actors.text import did_you_mean, format_count
 from ...common.errors import StartError
 from ...common.printing import print_error, print_json, print_line
 from ...disk.disk import Disk, read_file
@@ -28,7 +28,7 @@ from ...log.lost_journal import CONSEQUENCE, find_lost_journal
 from ...log.partition_counts import PartitionCounts
 from ...log.recovery.misplaced import check_counts
 from ..byte_progress import byte_progress
-from ..tables import format_count, format_number, print_facts, print_table
+from ..tables import format_number, print_facts, print_table
 from . import dump, repair
 from .follow import follow_partitions
 from .new_info import prepare_info

@@ -23,6 +23,7 @@ from threading import Lock
 from typing import ParamSpec, TypeVar
 from urllib.parse import unquote, urlsplit
 
+from ....actors.text import format_count
 from ...common.errors import StartError
 from ...disk.disk import Disk, write_all
 from ..store import StoreRefused, StoreUnavailable, check_key
@@ -266,7 +267,9 @@ class FolderStore:
         return await self._operations.run(f"create of {key}", self._call(self._folder.create, key, value))
 
     async def get(self, keys: Sequence[str]) -> list[bytes | None]:
-        return await self._operations.run(f"get of {len(keys)} keys", self._call(self._folder.get, keys))
+        return await self._operations.run(
+            f"get of {format_count(len(keys), 'key')}", self._call(self._folder.get, keys)
+        )
 
     async def put(self, key: str, value: bytes) -> None:
         check_key(key)
@@ -276,7 +279,7 @@ class FolderStore:
         return await self._operations.run(f"list of {prefix}", self._call(self._folder.list, prefix, after))
 
     async def delete(self, keys: Sequence[str]) -> None:
-        await self._operations.run(f"delete of {len(keys)} keys", self._call(self._folder.delete, keys))
+        await self._operations.run(f"delete of {format_count(len(keys), 'key')}", self._call(self._folder.delete, keys))
 
     async def sync(self) -> None:
         await self._operations.run("sync", self._call(self._folder.sync))

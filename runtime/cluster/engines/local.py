@@ -15,6 +15,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from threading import Lock, Thread
 
+from ....actors.text import format_count
 from ...disk.disk import Disk
 from ..store import StoreUnavailable, check_key
 from .folder import LIMIT_S, Folder, FolderStore, folder_of
@@ -173,7 +174,9 @@ class MachineStore(FolderStore):
         if not logged:
             return await super().get(keys)
         others = [key for key in keys if not _is_logged(key)]
-        found = await self._operations.run(f"get of {len(keys)} keys", self._call(self._logs.get, logged))
+        found = await self._operations.run(
+            f"get of {format_count(len(keys), 'key')}", self._call(self._logs.get, logged)
+        )
         values = dict(zip(logged, found, strict=True))
         if others:
             values |= zip(others, await super().get(others), strict=True)
@@ -194,7 +197,9 @@ class MachineStore(FolderStore):
     async def delete(self, keys: Sequence[str]) -> None:
         logged = [key for key in keys if _is_logged(key)]
         if logged:
-            await self._operations.run(f"delete of {len(logged)} keys", self._call(self._logs.delete, logged))
+            await self._operations.run(
+                f"delete of {format_count(len(logged), 'key')}", self._call(self._logs.delete, logged)
+            )
         if len(logged) < len(keys):
             await super().delete([key for key in keys if not _is_logged(key)])
 

@@ -25,6 +25,7 @@ from obstore.exceptions import (
 )
 from obstore.store import AzureStore, GCSStore, S3Store
 
+from ....actors.text import format_count
 from ...common.errors import StartError
 from ..store import StoreRefused, StoreUnavailable, check_key
 from .operations import Operations
@@ -94,7 +95,7 @@ class ObjectStore:
         values: list[bytes | None] = []
         for start in range(0, max(1, len(keys)), KEYS_AT_ONCE):
             some = keys[start : start + KEYS_AT_ONCE]
-            values += await self._operations.run(f"get of {len(some)} keys", self._requests.get(some))
+            values += await self._operations.run(f"get of {format_count(len(some), 'key')}", self._requests.get(some))
         return values
 
     async def put(self, key: str, value: bytes) -> None:
@@ -105,7 +106,7 @@ class ObjectStore:
         return await self._operations.run(f"list of {prefix}", self._requests.list(prefix, after))
 
     async def delete(self, keys: Sequence[str]) -> None:
-        await self._operations.run(f"delete of {len(keys)} keys", self._requests.delete(keys))
+        await self._operations.run(f"delete of {format_count(len(keys), 'key')}", self._requests.delete(keys))
 
     async def sync(self) -> None:
         """A service shows only what is durable."""

@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+from ....actors.text import format_count
 from ...common.errors import StartError
 from ...common.logs import get_logger
 from ..continuity import Check
@@ -150,7 +151,7 @@ class PostgresStore:
         values: dict[str, bytes] = {}
         for start in range(0, len(keys), KEYS_AT_ONCE):
             some = list(keys[start : start + KEYS_AT_ONCE])
-            rows = await self._operations.run(f"get of {len(some)} keys", self._read(GET, some))
+            rows = await self._operations.run(f"get of {format_count(len(some), 'key')}", self._read(GET, some))
             values.update({row[0]: row[1] for row in rows})
         return [values.get(key) for key in keys]
 
@@ -163,7 +164,9 @@ class PostgresStore:
         return sorted(row[0] for row in rows)
 
     async def delete(self, keys: Sequence[str]) -> None:
-        await self._operations.run(f"delete of {len(keys)} keys", self._others.fetch(DELETE, list(keys)))
+        await self._operations.run(
+            f"delete of {format_count(len(keys), 'key')}", self._others.fetch(DELETE, list(keys))
+        )
 
     async def sync(self) -> None:
         await self._operations.run("sync", self._others.fetch(SYNC))

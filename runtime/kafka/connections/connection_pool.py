@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Protocol
 
+from ....actors.text import format_count
 from ...settings.listeners import PLAINTEXT
 from ..quotas.request_meter import RequestMeter
 from ..quotas.throttling import reset
@@ -90,7 +91,7 @@ class ConnectionPool:
             return False
         limit = self._addresses.add(connection.client_host)
         if limit is not None:
-            reason = f"its address has {limit} connections; this one is closed"
+            reason = f"its address has {format_count(limit, 'connection')}; this one is closed"
             self.server.over_limit.report(connection, CONNECTIONS_PER_IP, NEW_CONNECTION, reason)
             return False
         if not self._places.add(connection):

@@ -227,7 +227,9 @@ def read_batch(data: memoryview, at: int = 0, position: int | None = None, sourc
     if checksum != crc:
         raise DamagedBatch(position, f"checksum {checksum:#010x}, expected {crc:#010x}", source)
     if base < 0 or last_delta < 0 or count < 0:
-        raise DamagedBatch(position, f"base offset {base}, last offset delta {last_delta}, {count} records", source)
+        raise DamagedBatch(
+            position, f"base offset {base}, last offset delta {last_delta}, record count {count}", source
+        )
     body = data[at : at + size]
     last = base + last_delta
     if last > LOG_OFFSET_MAX:

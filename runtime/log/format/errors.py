@@ -39,7 +39,8 @@ class Damage(NamedTuple):
         return f"{self.offset_before} to {self.offset_after - 1}"
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.size} damaged bytes at byte {self.position} ({self.reason}), offsets {self.lost}"
+        damaged = f"{self.size} damaged {'byte' if self.size == 1 else 'bytes'} at byte {self.position}"
+        return f"{self.path}: {damaged} ({self.reason}), offsets {self.lost}"
 
 
 class DamagedBatch(ValueError):
