@@ -35,6 +35,10 @@ class MemberClients:
         if len(self._clients) > MEMBERS_MAX:
             self._clients.popitem(last=False)
 
+    def find(self, group_id: str, member_id: str) -> MemberClient | None:
+        """None if nothing was noted of the member."""
+        return self._clients.get((group_id, member_id))
+
     def complete(self, group_id: str, value: Any) -> Any:
         """A record, or a part of one, with what is known of each member that it names."""
         return self._complete(group_id, value) if self._clients else value

@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 import pytest
 from aiokafka import AIOKafkaProducer
 from audit_helpers import audit_lines
+from confluent_kafka import Consumer
 from harness import async_test
 from http_api_helpers import REASON, Api
+from page_helpers import rows
 
 import callboard.web
 from callboard import Coordinator
@@ -258,6 +260,23 @@ async def test_reset_is_watched_listed_and_undone_by_a_node_that_was_not_asked_f
         for node in (first, second):
             unknown = await node.api.request("GET", "changes/none")
             assert (unknown.status_code, "there is no record of it" in unknown.json()["detail"]) == (404, True)
+
+
+@async_test
+async def test_each_node_shows_the_software_and_the_principal_of_members(tmp_path: Path) -> None:
+    async with two_nodes(tmp_path, group_initial_rebalance_delay_ms=0) as (first, second):
+        group = of_node(second, first)
+        consumer = Consumer({"bootstrap.servers": first.coordinator.bootstrap, "group.id": group})
+        consumer.subscribe(["jobs"])
+        try:
+            while not consumer.assignment():
+                await asyncio.to_thread(consumer.poll, 0.05)
+            for node in (first, second):
+                [_, row] = rows(await node.api.page(f"groups/{group}?tab=members"))
+                assert row.startswith("rdkafka 127.0.0.1 - confluent-kafka-python "), row
+                assert " User:ANONYMOUS 2 jobs 0-1 rdkafka-" in row
+        finally:
+            await asyncio.to_thread(consumer.close)
 
 
 def of_node(owner: Served, any_node: Served) -> str:

@@ -9,15 +9,16 @@ import asyncio
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import httpx
 import pytest
-from page_site import CHROMIUM, NO_CHROMIUM, Site, serving_page
+from page_site import CHROMIUM, NO_CHROMIUM, TOPICS, Site, serving_page
 
+from callboard import Coordinator
 from callboard.runtime.web.page.table import PAGES
 
 if not CHROMIUM.exists():
@@ -311,9 +312,45 @@ def test_dark_mode_is_dark(browser: Browser, site: Site) -> None:
 
 def test_narrow_windows_do_not_scroll_sideways(browser: Browser, site: Site) -> None:
     with opened(browser, site, viewport={"width": 360, "height": 640}) as page:
-        wide = []
-        for path in PATHS:
-            page.goto(path)
-            if page.evaluate("document.documentElement.scrollWidth > window.innerWidth"):
-                wide.append(path)
-    assert wide == []
+        assert wide_paths(page, PATHS) == []
+
+
+def wide_paths(page: Page, paths: Sequence[str]) -> list[str]:
+    wide = []
+    for path in paths:
+        page.goto(path)
+        if page.evaluate("document.documentElement.scrollWidth > window.innerWidth"):
+            wide.append(path)
+    return wide
+
+
+def test_narrow_windows_of_a_cluster_do_not_scroll_sideways(browser: Browser, tmp_path: Path) -> None:
+    """Three nodes, of which two are killed in the end: the list names them."""
+    (tmp_path / "store").mkdir()
+    options: dict[str, Any] = {
+        "cluster": (tmp_path / "store").as_uri(),
+        "offsets_topic_num_partitions": 6,
+        "transaction_state_log_num_partitions": 3,
+    }
+    others: list[Coordinator] = []
+
+    async def fill_cluster(site: Site, stack: AsyncExitStack) -> None:
+        for name in ("b", "c"):
+            node = Coordinator(tmp_path / name, topics=TOPICS, node_name=name, **options)
+            others.append(await stack.enter_async_context(node))
+        for number in range(12):
+            await site.coordinator.reset(f"nightly-{number:04}", {("payments", 0): 0})
+        await site.join(stack, "orders-service", "worker-1", "orders")
+
+    with (
+        serving_page(fill_cluster, data=tmp_path / "a", node_name="a", **options) as site,
+        opened(browser, site, viewport={"width": 400, "height": 800}) as page,
+    ):
+        while _listed_members(site, "orders-service") is None:
+            time.sleep(0.05)
+        assert wide_paths(page, PATHS) == []
+        for node in others:
+            site.call(node._embedded.kill("killed"))
+        page.goto("/")
+        expect(page.get_by_text(re.compile("Groups are missing: node.* of the cluster"))).to_be_visible()
+        assert not page.evaluate("document.documentElement.scrollWidth > window.innerWidth")

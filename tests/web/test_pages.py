@@ -74,7 +74,7 @@ def test_page_of_a_group_explains_and_lists() -> None:
             assert rows(html)[1] == "jobs 3 3 0"
             [member] = (await coordinator.describe("images")).members
             [_, found] = rows(await api.page("groups/images?tab=members"))
-            assert found == f"callboard 127.0.0.1 - 3 jobs 0-2 {member.member_id}"
+            assert found == f"callboard 127.0.0.1 - ? ? 3 jobs 0-2 {member.member_id}"
             first, *others = rows(await api.page("groups/images?tab=partitions"))[1:]
             assert first.startswith("jobs 0 0 0 0 0 callboard 127.0.0.1 ")
             assert others == [f"jobs {number} - 0 ? - callboard 127.0.0.1 - -" for number in (1, 2)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -11,8 +12,10 @@ from starlette.routing import Route
 
 from ....actors.errors import CoordinatorError
 from ....actors.text import printable
+from ...embed.reset_progress import missing_members
 from ...embed.reset_undo import UndoRefused, UnknownChange
 from ...embed.results import GroupMember, ResetChange, ResetProgress
+from ...node.reset_records import RemovedMember
 from ..changing import check_reason, read_bytes
 from ..group_list import BadParameter
 from ..guard import USER_KEY
@@ -151,12 +154,17 @@ async def _missing(sources: Sources, change: Change) -> list[GroupMember]:
         except CoordinatorError:  # it was deleted
             return ()
 
-    back = {_lasting(member) for member in await sources.backend.ask(ask)}
-    return [member for member in change.plan.removed if _lasting(member) not in back]
+    return still_missing(change.plan, await sources.backend.ask(ask))
 
 
-def _lasting(member: GroupMember) -> tuple[str, str]:
-    """What stays the same when a member joins again under another id."""
-    if member.instance_id is not None:
-        return "", member.instance_id
-    return member.client_host, member.client_id
+def still_missing(plan: Plan, present: Sequence[GroupMember]) -> list[GroupMember]:
+    """Members that were not removed do not count as others that are back, whatever their client id."""
+    stayed = {member.member_id for member in plan.members} - {member.member_id for member in plan.removed}
+    removed = (RemovedMember(*_names(member)) for member in plan.removed)
+    missing = missing_members(removed, [member for member in present if member.member_id not in stayed])
+    gone = {member.member_id for member in missing}
+    return [member for member in plan.removed if member.member_id in gone]
+
+
+def _names(member: GroupMember) -> tuple[str, str | None, str, str]:
+    return member.member_id, member.instance_id, member.client_id, member.client_host

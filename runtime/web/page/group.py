@@ -10,6 +10,7 @@ from starlette.requests import Request
 
 from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.group.events import STABLE_NAME
+from ....actors.recorder.clients import MemberClients
 from ....actors.recorder.flight_recorder import RECORDS_KEPT
 from ...embed.results import CommittedOffset, GroupDescription, GroupExplanation, GroupMember, TopicPartition
 from ...node.group_figures import TopicRanges
@@ -20,15 +21,16 @@ from ..group_list import BadParameter
 from ..reading import path_text
 from ..replies import offsets_json, total_lag
 from .actions import ACTIONS
+from .members import find_clients, member_rows
 from .pieces import parse_page, piece_of
 from .row import Context, Sources
-from .texts import ranges
 from .timeline import Bar, bars_of, strip_of
 
 ACLS: Final = "acls"
+MEMBERS: Final = "members"
 TABS: Final = {
     "": "Overview",
-    "members": "Members",
+    MEMBERS: "Members",
     "partitions": "Partitions",
     "rebalances": "Rebalances",
     ACLS: "ACLs",
@@ -38,7 +40,8 @@ TABS: Final = {
 class Group(NamedTuple):
     """``described``: None if there is no such group any more, but its rebalances are still recorded.
 
-    ``has_acls``: whether there are ACLs. ``acls``: those of the group, on the tab that shows them.
+    ``clients``: those of the members of groups that this node has. ``has_acls``: whether there are ACLs. ``acls``:
+    those of the group, on the tab that shows them.
     """
 
     explained: GroupExplanation
@@ -46,17 +49,9 @@ class Group(NamedTuple):
     offsets: Mapping[TopicPartition, CommittedOffset]
     ranges: TopicRanges
     times: CommitTimes
+    clients: MemberClients
     has_acls: bool = False
     acls: GroupAcls | None = None
-
-
-class MemberRow(NamedTuple):
-    """``assigned``: as in "jobs 0-3, 7; mails 0"; None if the format is not known. ``is_missing``: it is waited for."""
-
-    member: GroupMember
-    assigned: str | None
-    partitions: int | None
-    is_missing: bool
 
 
 class PartitionRow(NamedTuple):
@@ -130,17 +125,18 @@ async def read_tab(backend: Backend, group: str, tab: str) -> Group:
 async def read_group(backend: Backend, group: str) -> Group:
     """On the coordinator's loop. Raises CoordinatorError for a group that is unknown and has no record."""
     explained = await backend.admin.explain(group, limit=RECORDS_KEPT)
+    clients = backend.node().groups.event_log.recorder.clients
     try:
         described = await backend.admin.describe(group)
     except CoordinatorError as error:
         if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
             raise
-        return Group(explained, None, {}, {}, CommitTimes())
+        return Group(explained, None, {}, {}, CommitTimes(), clients)
     offsets = await backend.admin.offsets(group)
     assigned = {topic for member in described.members for topic, _ in member.assigned or ()}
     names = dict.fromkeys((*(topic for topic, _ in offsets), *assigned))
     times = await read_commit_times(backend.node(), group, offsets)
-    return Group(explained, described, offsets, await backend.ranges(names), times)
+    return Group(explained, described, offsets, await backend.ranges(names), times, clients)
 
 
 # The tabs ------------------------------------------------------------------------------------------------------------
@@ -151,7 +147,9 @@ def _overview(found: Group, partitions: Sequence[PartitionRow], _page: int, _now
 
 
 def _members(found: Group, _partitions: Sequence[PartitionRow], page: int, _now_ms: int) -> Context:
-    return {"members": piece_of(member_rows(found), page, tab="members")}
+    members = found.described.members if found.described else ()
+    rows = member_rows(members, found.explained.now, find_clients(found.explained, members, found.clients))
+    return {"members": piece_of(rows, page, tab=MEMBERS)}
 
 
 def _partitions(_found: Group, partitions: Sequence[PartitionRow], page: int, _now_ms: int) -> Context:
@@ -169,7 +167,7 @@ def _acls(found: Group, _partitions: Sequence[PartitionRow], _page: int, _now_ms
 
 _TAB_CONTEXTS: Final = {
     "": _overview,
-    "members": _members,
+    MEMBERS: _members,
     "partitions": _partitions,
     "rebalances": _rebalances,
     ACLS: _acls,
@@ -189,25 +187,6 @@ def parse_tab(parameters: Iterable[tuple[str, str]]) -> tuple[str, int]:
 
 
 # Rows ----------------------------------------------------------------------------------------------------------------
-
-
-def member_rows(found: Group) -> list[MemberRow]:
-    """Sorted by client, so that members of one program stand together."""
-    assert found.described is not None or not found.offsets
-    members = found.described.members if found.described else ()
-    missing = {name.member_id for name in found.explained.now.missing} if found.explained.now else set()
-    rows = [_member_row(member, member.member_id in missing) for member in members]
-    return sorted(rows, key=lambda row: (row.member.client_id, row.member.instance_id or "", row.member.member_id))
-
-
-def _member_row(member: GroupMember, is_missing: bool) -> MemberRow:
-    if member.assigned is None:
-        return MemberRow(member, None, None, is_missing)
-    topics: dict[str, list[int]] = {}
-    for topic, partition in member.assigned:
-        topics.setdefault(topic, []).append(partition)
-    assigned = "; ".join(f"{topic} {ranges(numbers)}" for topic, numbers in sorted(topics.items()))
-    return MemberRow(member, assigned, len(member.assigned), is_missing)
 
 
 def partition_rows(found: Group) -> list[PartitionRow]:

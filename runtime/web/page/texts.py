@@ -8,7 +8,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from ....actors.recorder.texts import duration as duration
-from ....actors.text import printable
+from ....actors.text import format_count, printable
 
 UNKNOWN: Final = "?"
 DAY_MS: Final = 86_400_000
@@ -114,6 +114,7 @@ def setting(value: object) -> str:
 FILTERS: Final = {
     "age": age,
     "bytes": size,
+    "count": format_count,
     "duration": duration,
     "icon": icon,
     "iso": iso,

@@ -22,15 +22,17 @@
     },
   };
 
-  const say = (text, isStale) => {
+  // reason: why the page is not up to date, else "".
+  const say = (text, reason = "") => {
     button.textContent = text;
-    button.classList.toggle("stale", isStale);
+    button.title = reason;
+    button.classList.toggle("stale", reason !== "");
   };
 
   const merge = (html) => {
     clearTimeout(waiting);
     Idiomorph.morph(main, html, options);
-    say("Live", false);
+    say("Live");
   };
 
   const stop = () => {
@@ -48,8 +50,7 @@
       if (!response.ok) throw new Error(found ? found.textContent.trim() : response.statusText);
       if (timer) merge(found.innerHTML);
     } catch (error) {
-      if (timer) say("Not updated", true);
-      button.title = error.message;
+      if (timer) say("Not updated", error.message || "the server does not answer");
     }
   };
 
@@ -68,8 +69,7 @@
     source.addEventListener("page", (event) => merge(event.data));
     source.addEventListener("problem", (event) => {
       clearTimeout(waiting);
-      say("Not updated", true);
-      button.title = event.data;
+      say("Not updated", event.data || "the server does not answer");
     });
     source.addEventListener("error", () => {
       if (!source) return;
@@ -84,7 +84,7 @@
   button.addEventListener("click", () => {
     paused = !paused;
     button.setAttribute("aria-pressed", String(paused));
-    say(paused ? "Paused" : "Live", false);
+    say(paused ? "Paused" : "Live");
     start();
   });
   // Browsers allow few connections to a server, so pages that nobody sees have none.
