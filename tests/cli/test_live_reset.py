@@ -138,6 +138,7 @@ def test_running_consumers_go_on_at_the_new_offsets_and_back(
         arguments = ("reset", "shop", "--topic", "orders", "--to-offset", str(TO), "--evict")
         plan = callboard(*arguments)
         assert plan.code == 0 and "dry run: 2 members would be removed, and 2 offsets of group 'shop' set" in plan.out
+        assert "  127.0.0.1  " in plan.out
         assert committed(callboard) == {(0, 100), (1, 100)}
         consumers.received.clear()
         done = callboard(*arguments, "--execute", "--reason", "release 7 skipped orders", "--json").json

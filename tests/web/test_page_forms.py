@@ -104,6 +104,21 @@ def test_chosen_members_are_removed() -> None:
     run(check)
 
 
+def test_counts_of_one_are_in_the_singular() -> None:
+    async def check(coordinator: Coordinator, api: Api) -> None:
+        await coordinator.reset("images", {("jobs", 0): 0})
+        assert ">the only topic of the group<" in await api.page("groups/images/reset")
+        assert ">the only topic of the group<" in await api.page("groups/images/delete-offsets")
+        assert "Show the only group" in await api.page("?prefix=nowhere")
+        await coordinator.reset("images", {("mails", 0): 0})
+        assert ">all 2 topics of the group<" in await api.page("groups/images/reset")
+        await coordinator.reset("mails", {("mails", 0): 0})
+        await api.eventually("groups", lambda items: len(items) == 2)
+        assert "Show all 2 groups" in await api.page("?prefix=nowhere")
+
+    run(check)
+
+
 def test_offsets_and_groups_are_deleted() -> None:
     async def check(coordinator: Coordinator, _: Api) -> None:
         browser = Browser(coordinator)
