@@ -73,7 +73,8 @@ def undecoded(send: Send) -> Send:
     return Send(send.payload)
 
 
-ON_TIME, AFTER_THE_END = Wait(SESSION_MS // 2), Wait(SESSION_MS + 500)
+ON_TIME, MOST, AFTER_THE_END = Wait(SESSION_MS // 2), Wait(2_000), Wait(SESSION_MS + 500)
+"""``MOST`` of a session."""
 AN_INTERVAL = Wait(1_200)
 """A client may begin again after a second."""
 LOGIN = [handshake(), RIGHT]
@@ -83,8 +84,10 @@ SCRIPTS: Mapping[str, Script] = {
         f"lifetime in version {version}": [handshake(), plain("", USER, PASSWORD, version=version)]
         for version in (0, 1, 2)
     },
-    "on time": [*LOGIN, HEARTBEAT, ON_TIME, *LOGIN, HEARTBEAT, Wait(2_000), HEARTBEAT, AN_INTERVAL, HEARTBEAT],
+    "on time": [*LOGIN, HEARTBEAT, ON_TIME, *LOGIN, HEARTBEAT, MOST, HEARTBEAT, AN_INTERVAL, HEARTBEAT],
     "at once": [*LOGIN, *LOGIN, HEARTBEAT],
+    "before half of the session": [*LOGIN, AN_INTERVAL, *LOGIN, HEARTBEAT, MOST, HEARTBEAT, AN_INTERVAL, HEARTBEAT],
+    "once, then not at all": [*LOGIN, ON_TIME, *LOGIN, HEARTBEAT, AFTER_THE_END, HEARTBEAT],
     "not at all": [*LOGIN, HEARTBEAT, AFTER_THE_END, HEARTBEAT],
     "too late, by a handshake": [*LOGIN, AFTER_THE_END, *LOGIN, HEARTBEAT, AFTER_THE_END, *LOGIN, HEARTBEAT],
     "too late, by versions": [*LOGIN, AFTER_THE_END, versions()],
