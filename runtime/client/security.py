@@ -19,10 +19,6 @@ if TYPE_CHECKING:
 
     from ..tls.settings import TlsSettings
 
-Security = str | Path | Mapping[str, str]
-"""A file of NAME=VALUE, or values, by Kafka's names of the settings of a client."""
-
-
 COMMAND_CONFIG: Final = "CALLBOARD_COMMAND_CONFIG"
 
 log = logging.getLogger("callboard.runtime")
@@ -81,9 +77,14 @@ class ClientSecurity:
 NO_SECURITY: Final = ClientSecurity()
 """Connections without TLS."""
 
+Security = str | Path | Mapping[str, str] | ClientSecurity
+"""A file of NAME=VALUE, or values, by Kafka's names of the settings of a client."""
+
 
 def load_security(security: Security | None = None, environment: Mapping[str, str] = os.environ) -> ClientSecurity:
     """From a file or values, which override environment variables. Raises StartError."""
+    if isinstance(security, ClientSecurity):
+        return security
     if isinstance(security, Mapping):
         return ClientSecurity(parse_client_settings(security, environment))
     return ClientSecurity(load_client_settings(None if security is None else Path(security), environment))
@@ -94,7 +95,12 @@ def command_security(environment: Mapping[str, str] = os.environ) -> ClientSecur
 
     Raises StartError.
     """
-    return load_security(environment.get(COMMAND_CONFIG) or None, environment)
+    return load_security(command_config(environment), environment)
+
+
+def command_config(environment: Mapping[str, str] = os.environ) -> str | None:
+    """The path of the file of a command's security settings; None if there is none."""
+    return environment.get(COMMAND_CONFIG) or None
 
 
 def _parse_tls(settings: ClientSettings) -> TlsSettings:

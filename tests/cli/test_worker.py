@@ -16,6 +16,7 @@ from typing import NamedTuple
 import pytest
 from peers.server import ServerProcess
 from program_helpers import DEADLINE_S, refusal
+from tls_helpers import TlsFolder
 
 from callboard.runtime.cli.worker.handler import find_handler
 from callboard.runtime.cli.worker.restarts import LONGEST_DELAY_S, STABLE_RUN_S, restart_delay_s
@@ -210,6 +211,36 @@ def test_own_coordinator_keeps_its_data_and_overrides_the_variable_of_a_server(
         running.wait_until_shared(1)
         assert running.stop() == 0
     assert (tmp_path / "data" / "callboard.json").exists()
+
+
+def test_processes_join_a_server_with_the_security_settings_of_the_file_of_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = TlsFolder(tmp_path)
+    keys = (f"ssl_keystore_location={files.keystore}", f"ssl_truststore_location={files.truststore}")
+    settings = [part for each in (*keys, "ssl_client_auth=required") for part in ("--set", each)]
+    properties = {
+        "security.protocol": "SSL",
+        "ssl.truststore.location": files.truststore,
+        "ssl.keystore.location": files.client("worker"),
+    }
+    (tmp_path / "client.properties").write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+    monkeypatch.setenv("CALLBOARD_COMMAND_CONFIG", "client.properties")
+    with (
+        ServerProcess(tmp_path, listener="SSL", options=settings) as server,
+        workers(tmp_path, "in_task", "--bootstrap-server", server.bootstrap, processes=1) as running,
+    ):
+        running.wait_until_shared(1)
+        assert running.stop() == 0
+
+
+def test_own_coordinator_needs_no_security_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the environment are for servers."""
+    monkeypatch.setenv("CALLBOARD_SECURITY_PROTOCOL", "SASL_SSL")
+    monkeypatch.setenv("CALLBOARD_SSL_TRUSTSTORE_LOCATION", str(TlsFolder(tmp_path).truststore))
+    with workers(tmp_path, "in_task", processes=1) as running:
+        running.wait_until_shared(1)
+        assert running.stop() == 0
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import callboard
 from callboard import ChannelLost, CoordinatorError, MemberError, StartError
 
+from ...client.security import NO_SECURITY, Security, command_config
 from ...common import logs
 from ...common.printing import print_error
 from .handler import Handler, find_handler
@@ -32,10 +33,11 @@ log = logs.get_logger("callboard.runtime")
 
 
 class ChildConfig(NamedTuple):
-    """``resources``: numbers of shards by name."""
+    """``resources``: numbers of shards by name. ``has_own_coordinator``: the supervisor's process is the server."""
 
     handler: str
     bootstrap: str
+    has_own_coordinator: bool
     group: str
     resources: dict[str, int]
     session_timeout_ms: int
@@ -67,7 +69,7 @@ def run_child(config: ChildConfig) -> int:
 def run_in_threads(handler: Handler, config: ChildConfig) -> None:
     """Run a function that blocks in a thread for each shard."""
     with (
-        callboard.connect_in_thread(config.bootstrap) as remote,
+        callboard.connect_in_thread(config.bootstrap, security_of(config)) as remote,
         remote.member(config.group, resources=config.resources, session_timeout_ms=config.session_timeout_ms) as member,
         callboard.leave_on_signals(member),
     ):
@@ -81,11 +83,16 @@ def run_in_tasks(handler: Handler, config: ChildConfig) -> None:
 
 async def _run_in_tasks(handler: Handler, config: ChildConfig) -> None:
     async with (
-        callboard.connect(config.bootstrap) as remote,
+        callboard.connect(config.bootstrap, security_of(config)) as remote,
         remote.member(config.group, resources=config.resources, session_timeout_ms=config.session_timeout_ms) as member,
     ):
         with callboard.leave_on_signals(member):
             await member.run(handler)
+
+
+def security_of(config: ChildConfig) -> Security | None:
+    """As of all commands for a server; none for the supervisor, whatever the environment has for other connections."""
+    return NO_SECURITY if config.has_own_coordinator else command_config()
 
 
 def leave_with_parent() -> None:

@@ -67,6 +67,7 @@ def supervisor_options(options: WorkerOptions, bootstrap: str) -> SupervisorOpti
     config = ChildConfig(
         handler=options.handler,
         bootstrap=bootstrap,
+        has_own_coordinator=options.bootstrap is None,
         group=options.group,
         resources=options.resources,
         session_timeout_ms=options.session_timeout_ms,
