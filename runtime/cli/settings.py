@@ -12,7 +12,8 @@ import typer
 from ..client.settings import change_settings
 from ..common.errors import StartError
 from ..common.printing import print_line
-from ..settings.listener_settings import LISTENER_SETTINGS, ListenerSetting
+from ..settings.listener_limits import find_limit
+from ..settings.listener_settings import LISTENER_SETTINGS, ListenerSetting, find_listener_setting
 from ..settings.rows import Setting
 from ..settings.table import SETTINGS, find_setting
 from .main import make_app
@@ -52,8 +53,9 @@ def parse_change(text: str) -> tuple[str, str | None]:
     from ..settings.dynamic import kafka_name  # imports asyncio, which the help does not need
 
     name, value = parse_assignment("set", text)
-    setting = find_setting(name.replace(".", "_"))
-    if not setting.is_dynamic:
+    limit = find_limit(name)
+    is_of_listeners = limit is None and find_listener_setting(name) is not None
+    if is_of_listeners or not (setting := limit or find_setting(name.replace(".", "_"))).is_dynamic:
         raise StartError(f"setting '{name}' cannot change while the server runs: start it with --set {name}=VALUE")
     return kafka_name(setting.name), value or None
 
@@ -74,7 +76,7 @@ def to_json(setting: Setting) -> dict[str, object]:
 
 
 def listener_to_json(setting: ListenerSetting) -> dict[str, object]:
-    return {**setting._asdict(), "type": "str", "is_dynamic": False}
+    return {**setting._asdict(), "type": "str", "is_dynamic": setting.is_dynamic}
 
 
 def cells(setting: Setting) -> tuple[str, str, str, str]:

@@ -22,6 +22,7 @@ from ..security.store import SecurityStore
 from ..settings.admin import SettingsAdmin
 from ..settings.dynamic import SettingValues, Synonym
 from ..settings.group_configs import GroupConfigs
+from ..settings.listener_limits import ListenerLimits
 from ..settings.rows import Setting
 from ..settings.table import Options, Settings
 from ..topics.admin import TopicAdmin
@@ -123,6 +124,10 @@ class SettingsReader(Protocol):
     @property
     def groups(self) -> GroupConfigs:
         """The settings of single groups."""
+
+    @property
+    def listener_limits(self) -> ListenerLimits:
+        """The limits of single listeners."""
 
     def synonyms(self, setting: Setting) -> list[Synonym]:
         """Return all values of a setting, the one in effect first."""

@@ -113,7 +113,7 @@ class Node:
         self.loading = loading
         self.connection_limit = DescriptorLimit(data.connections_max, environment.clock.monotonic_ms)
         places = ConnectionPlaces(
-            *(services.settings, services.options.listeners, services.options.inter_broker_listener),
+            *(services.settings, data.configs.listener_limits, services.options.inter_broker_listener),
             *(environment.clock.monotonic_ms, services.later),
         )
         services.settings_admin.on_change(places.settings_changed)
@@ -162,7 +162,9 @@ class Node:
         environment = environment or Environment(disk=Disk(options.file_mode))
         descriptors = descriptors or ExclusiveDescriptors()
         loop = asyncio.get_running_loop()
-        configs = DynamicSettings(settings, options.given, allows_unsafe=options.unsafe_settings)
+        configs = DynamicSettings(
+            settings, options.given, allows_unsafe=options.unsafe_settings, listeners=options.listeners
+        )
         with ExitStack() as on_error:
 
             def add_lock(folder: DataFolder) -> None:

@@ -8,8 +8,9 @@ from functools import partial
 from ..common.errors import StartError
 from .dynamic import OURSELVES, Change, DynamicSettings, InvalidSetting, SettingValues, find_dynamic, parse
 from .group_configs import ChangeTexts
+from .listener_limits import find_row
 from .rows import Setting, SettingValue
-from .table import check_range, find_setting
+from .table import check_range
 
 
 class GroupConfigAdmin:
@@ -67,7 +68,7 @@ class SettingsAdmin:
         Raises StartError for an unknown name and a value out of range. ``done``: as for ``change``.
         """
         for name, value in values.items():
-            setting = find_setting(name)
+            setting = find_row(name)
             if not setting.is_dynamic:
                 raise StartError(f"setting '{name}' cannot change while the coordinator runs: set it at the start")
             if value is not None:

@@ -9,7 +9,7 @@ the start. Every change while the server runs is logged with its author.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from enum import IntEnum
 from pathlib import Path
@@ -24,6 +24,8 @@ from ..disk.file_work import FileWork, InlineFileWork
 from ..disk.group_commit import GroupCommit
 from .group_configs import BY_NAME as GROUP_SETTINGS
 from .group_configs import AllOverrides, ChangeTexts, GroupConfigs, Overrides
+from .listener_limits import ListenerLimits, find_limit, is_limit, kafka_limit_name, setting_of_all
+from .listeners import Listener
 from .rows import INT_MAX, LONG_MAX, Setting, SettingValue
 from .table import BY_NAME, SETTINGS, Settings, format_value, is_unsafe, parse_value
 
@@ -41,6 +43,8 @@ ALL_BROKERS = "default"  # and "broker" and "groups": the keys in the file
 NOT_SET = "not set"
 OURSELVES = "the program itself"
 """The source of a setting, or the author of a change, that is the host program."""
+AT_START = "--set or the configuration file"
+"""The source of a setting of one listener."""
 
 log = get_logger("callboard.runtime")
 
@@ -129,11 +133,16 @@ class DynamicSettings:
 
     ``groups``: the settings of single groups. In a cluster they are not in the file, but in the store.
     ``given``: the source of each setting that was given at the start, by name ("--set"). ``allows_unsafe``: changes
-    may go below a safe minimum.
+    may go below a safe minimum. ``listener_limits``: those of single listeners that are in effect.
     """
 
     def __init__(
-        self, static: Settings, given: Mapping[str, str] | None = None, *, allows_unsafe: bool = False
+        self,
+        static: Settings,
+        given: Mapping[str, str] | None = None,
+        *,
+        allows_unsafe: bool = False,
+        listeners: Sequence[Listener] = (),
     ) -> None:
         self._static = static
         self._given = dict.fromkeys(_not_default(static), OURSELVES) | dict(given or {})
@@ -144,6 +153,7 @@ class DynamicSettings:
         self.all_brokers: SettingValues = {}
         self.settings = LiveSettings(**_values(static))
         self.groups = GroupConfigs(self.settings)
+        self.listener_limits = ListenerLimits(listeners)
         self._changes: GroupCommit[SettingsDraft] = GroupCommit(self, InlineFileWork())
 
     def run_on(self, files: FileWork) -> None:
@@ -168,6 +178,7 @@ class DynamicSettings:
             raise self._invalid_file_error(error) from error
         self.groups.load(saved.groups)
         self._warn_of_overridden()
+        self._warn_of_missing_listeners()
 
     def _read(self) -> SavedSettings:
         try:
@@ -201,8 +212,9 @@ class DynamicSettings:
 
     def _warn_of_overridden(self) -> None:
         """Log each given value that a saved change overrides, so that users find the reason."""
-        for name, source in self._given.items():
-            given_value, value = getattr(self._static, name), getattr(self.settings, name)
+        in_effect = self.values()
+        for name, (given_value, source) in self._given_values().items():
+            value = in_effect[name]
             if (name in self.broker or name in self.all_brokers) and value != given_value:
                 log.warning(
                     "a saved setting overrides the given one; delete the change with IncrementalAlterConfigs, or"
@@ -213,9 +225,24 @@ class DynamicSettings:
                     given_by=source,
                 )
 
+    def _given_values(self) -> dict[str, tuple[Any, str]]:
+        """Each value that was given at the start, with its source."""
+        given = {name: (getattr(self._static, name), source) for name, source in self._given.items()}
+        return given | {name: (value, AT_START) for name, value in self.listener_limits.given.items()}
+
+    def _warn_of_missing_listeners(self) -> None:
+        for name in sorted({*self.broker, *self.all_brokers}):
+            if is_limit(name) and not self.listener_limits.has(name):
+                log.warning(
+                    "a saved setting is of a listener that does not exist, and has no effect; delete the change with"
+                    " IncrementalAlterConfigs",
+                    setting=name,
+                )
+
     def check(self, broker: SettingValues, all_brokers: SettingValues) -> None:
         """Raise InvalidSetting if these values cannot replace the current changes."""
         self._check_safe(broker, all_brokers)
+        self._check_listeners(broker, all_brokers)
         self._effective(broker, all_brokers)
 
     def change(self, make: Change, done: Callable[[Exception | None], None], *, changed_by: str = OURSELVES) -> None:
@@ -248,7 +275,7 @@ class DynamicSettings:
 
     def publish(self, draft: SettingsDraft) -> None:
         self.groups.replace(draft.groups)
-        before = _values(self.settings)
+        before = self.values()
         self._apply(draft.broker, draft.all_brokers)
         for change in draft.changes:
             self._log_change(change, before)
@@ -258,15 +285,29 @@ class DynamicSettings:
 
     def _check_safe(self, *tables: SettingValues) -> None:
         for name, value in [] if self._allows_unsafe else [item for table in tables for item in table.items()]:
-            setting = BY_NAME[name]
-            if is_unsafe(setting, value):
+            setting = BY_NAME.get(name)
+            if setting is not None and is_unsafe(setting, value):
                 raise InvalidSetting(
                     f"invalid value {kafka_text(value)} for configuration {kafka_name(name)}: value must be at least"
                     f" {setting.safe_minimum} (a server that is started with --unsafe-settings takes less)"
                 )
 
+    def _check_listeners(self, *tables: SettingValues) -> None:
+        """Limits of listeners that no longer exist may stay. Raises InvalidSetting for a new one."""
+        for name in (name for table in tables for name in table if is_limit(name)):
+            if not (self.listener_limits.has(name) or name in self.broker or name in self.all_brokers):
+                raise InvalidSetting(
+                    f"{kafka_name(name)} is of a listener that does not exist: expected one of the listeners"
+                    f" {', '.join(self.listener_limits.listeners)}"
+                )
+
+    def values(self) -> dict[str, Any]:
+        """The values in effect, also of the limits of single listeners."""
+        return _values(self.settings) | self.listener_limits.values()
+
     def _log_change(self, change: SettingsChange, effective: Mapping[str, Any]) -> None:
         """Log one line per setting and resource, with the values before and after the change."""
+        effective_now = self.values()
         pairs = (change.broker, change.new_broker), (change.all_brokers, change.new_all_brokers)
         for resource, (old, new) in zip(("broker", "all brokers"), pairs, strict=True):
             for name in sorted(old.keys() | new.keys()):
@@ -277,8 +318,8 @@ class DynamicSettings:
                         changed_for=resource,
                         old=_shown_or_not(old.get(name)),
                         new=_shown_or_not(new.get(name)),
-                        in_effect_before=format_value(effective[name]),
-                        in_effect_now=format_value(getattr(self.settings, name)),
+                        in_effect_before=_shown_or_not(effective.get(name)),
+                        in_effect_now=_shown_or_not(effective_now.get(name)),
                         changed_by=change.changed_by,
                     )
 
@@ -291,8 +332,10 @@ class DynamicSettings:
         return self._given.get(name, "default")
 
     def synonyms(self, setting: Setting) -> list[Synonym]:
-        """All values of a setting, the one in effect first."""
+        """All values of a setting, the one in effect first. A limit of a listener also has those of all listeners."""
         name = setting.name
+        if is_limit(name):
+            return self._synonyms_of_limit(setting)
         values: list[tuple[Any, ConfigSource]] = []
         if name in self.broker:
             values.append((self.broker[name], ConfigSource.BROKER))
@@ -303,15 +346,28 @@ class DynamicSettings:
         values.append((setting.default, ConfigSource.DEFAULT))
         return [Synonym(kafka_name(name), kafka_text(value), source) for value, source in values]
 
+    def _synonyms_of_limit(self, limit: Setting) -> list[Synonym]:
+        kafkas = self.listener_limits.kafka_name(limit.name)
+        sources = (
+            (self.broker, ConfigSource.BROKER),
+            (self.all_brokers, ConfigSource.ALL_BROKERS),
+            (self.listener_limits.given, ConfigSource.STATIC),
+        )
+        own = ((table.get(limit.name), source) for table, source in sources)
+        given = [Synonym(kafkas, kafka_text(value), source) for value, source in own if value is not None]
+        return given + self.synonyms(setting_of_all(limit))
+
     def _effective(self, broker: SettingValues, all_brokers: SettingValues) -> Settings:
         try:
-            return Settings(**{**_values(self._static), **all_brokers, **broker})
+            changed = {name: value for name, value in {**all_brokers, **broker}.items() if not is_limit(name)}
+            return Settings(**{**_values(self._static), **changed})
         except StartError as error:  # each value is valid, but two contradict each other
             raise InvalidSetting(str(error)) from error
 
     def _apply(self, broker: SettingValues, all_brokers: SettingValues) -> None:
         self.settings.update_from(self._effective(broker, all_brokers))
         self.broker, self.all_brokers = dict(broker), dict(all_brokers)
+        self.listener_limits.change({**all_brokers, **broker})
 
 
 class TooNew(ValueError):
@@ -342,12 +398,12 @@ def decode_settings(data: bytes) -> SavedSettings:
 
 def kafka_name(name: str) -> str:
     """Kafka's name of a setting, with dots."""
-    return name.replace("_", ".")
+    return kafka_limit_name(name) or name.replace("_", ".")
 
 
 def find_dynamic(name: str) -> Setting | None:
-    """The dynamic setting with this name of Kafka's; None if there is none."""
-    setting = BY_NAME.get(name.replace(".", "_"))
+    """The dynamic setting with this name of Kafka's; None if there is none. Not whether its listener exists."""
+    setting = find_limit(name) or BY_NAME.get(name.replace(".", "_"))
     return setting if setting is not None and setting.is_dynamic else None
 
 
@@ -412,8 +468,8 @@ def _checked(table: Mapping[str, Any]) -> SettingValues:
     """The values of a table in the file, checked. Raises InvalidSetting."""
     _check_object(table)
     for name, value in table.items():
-        setting = BY_NAME.get(name)
-        if setting is None or not setting.is_dynamic:
+        setting = find_dynamic(name)
+        if setting is None or setting.name != name:
             raise InvalidSetting(f"'{name}' is not a dynamic setting")
         if not setting.has_type(value):
             raise InvalidSetting(f"{name} is {format_value(value)}, expected {setting.expected}")

@@ -12,9 +12,8 @@ from typing import Any, Final, NamedTuple
 
 from ...actors.text import did_you_mean
 from ..common.errors import StartError
-from .rows import INT_MAX
+from .rows import INT_MAX, LISTENER_PREFIX
 
-PREFIX: Final = "listener_name_"
 TLS_WORDS: Final = ("ssl_",)
 OWN_WORDS: Final = (*TLS_WORDS, "sasl_")
 """The beginnings of names that only settings of listeners have."""
@@ -45,6 +44,11 @@ class ListenerSetting(NamedTuple):
     choices: tuple[str, ...] = ()
     is_secret: bool = False
     is_own: bool = False
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether it may change while the server runs."""
+        return self.name in (MAX_CONNECTIONS, CREATION_RATE)
 
     @property
     def variable(self) -> str:
@@ -256,14 +260,16 @@ def split_settings(table: Mapping[str, object], overrides: Sequence[str]) -> Giv
 def find_listener_setting(name: str) -> ListenerSetting | None:
     """The setting with this name, which may have the prefix of a listener. None if it is no setting of listeners."""
     normal = _normal(name)
-    if not normal.startswith(PREFIX):
+    if not normal.startswith(LISTENER_PREFIX):
         if normal.startswith(OWN_WORDS) and normal not in BY_NAME:
             raise StartError(f"unknown setting '{name}':{did_you_mean(normal, BY_NAME)} `callboard settings` lists all")
         row = BY_NAME.get(normal)
         return None if row is None or row.is_own else row
     found = [setting for setting in LISTENER_SETTINGS if normal.endswith(f"_{setting.name}")]
     if not found:
-        raise StartError(f"unknown setting '{name}': expected {PREFIX}NAME_SETTING, with one of {', '.join(BY_NAME)}")
+        raise StartError(
+            f"unknown setting '{name}': expected {LISTENER_PREFIX}NAME_SETTING, with one of {', '.join(BY_NAME)}"
+        )
     return max(found, key=lambda setting: len(setting.name))
 
 
@@ -274,7 +280,7 @@ def values_of_listener(given: Mapping[str, str], listener: str, environment: Map
         for setting in LISTENER_SETTINGS
         if setting.is_secret and environment.get(setting.variable)
     }
-    common = {name: value for name, value in given.items() if not name.startswith(PREFIX)}
+    common = {name: value for name, value in given.items() if not name.startswith(LISTENER_PREFIX)}
     prefix = own_prefix(listener)
     own = {name.removeprefix(prefix): value for name, value in given.items() if name.startswith(prefix)}
     return secrets | common | {name: value for name, value in own.items() if name in BY_NAME}
@@ -284,7 +290,7 @@ def check_listener_names(given: Iterable[str], listeners: Sequence[str]) -> None
     """Raise StartError for a setting of a listener that does not exist."""
     valid = {f"{own_prefix(listener)}{name}" for listener in listeners for name in BY_NAME}
     for name in given:
-        if name.startswith(PREFIX) and name not in valid:
+        if name.startswith(LISTENER_PREFIX) and name not in valid:
             raise StartError(
                 f"setting '{name}' is of a listener that does not exist: expected one of the prefixes"
                 f" {', '.join(own_prefix(listener) for listener in listeners)}"
@@ -292,7 +298,7 @@ def check_listener_names(given: Iterable[str], listeners: Sequence[str]) -> None
 
 
 def own_prefix(listener: str) -> str:
-    return f"{PREFIX}{_normal(listener)}_"
+    return f"{LISTENER_PREFIX}{_normal(listener)}_"
 
 
 def value_of(values: ListenerValues, name: str) -> str:

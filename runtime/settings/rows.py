@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 INT_MAX = 2**31 - 1  # Kafka's INT settings
 LONG_MAX = 2**63 - 1  # Kafka's LONG settings
@@ -40,6 +40,9 @@ DYNAMIC = frozenset(
 The others are read at the start only, or are read-only in Kafka too.
 """
 
+LISTENER_PREFIX: Final = "listener_name_"
+"""With it and the name of a listener begins a setting of this listener. As rows there are only its limits."""
+
 
 class TextForm(NamedTuple):
     """The form of a text. ``fits``: whether a text has it. ``expected`` says it to users, ``range`` in a few words."""
@@ -69,7 +72,7 @@ class Setting(NamedTuple):
 
     @property
     def is_dynamic(self) -> bool:
-        return self.name in DYNAMIC
+        return self.name in DYNAMIC or self.name.startswith(LISTENER_PREFIX)
 
     @property
     def expected(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from ipaddress import ip_address
 from typing import Any, Final
 
@@ -11,7 +12,9 @@ from starlette.responses import Response
 from ...actors.errors import CoordinatorError, ErrorCode
 from ..common.errors import StartError
 from ..security.resources import CLUSTER_NAME, Operation
-from ..settings.table import BY_NAME, SETTINGS, Settings, parse_value
+from ..settings.dynamic import AT_START, DynamicSettings
+from ..settings.listener_limits import find_row
+from ..settings.table import SETTINGS, parse_value
 from .backend import Backend
 from .changing import Body, Changing, asked_by, read_body
 from .guard import USER_KEY
@@ -31,8 +34,7 @@ class SettingsApi:
     async def read(self) -> list[dict[str, Any]]:
         async def ask() -> list[dict[str, Any]]:
             node = self._backend.node()
-            changed = {**node.configs.all_brokers, **node.configs.broker}
-            return settings_json(node.settings, {**node.services.options.given, **dict.fromkeys(changed, "dynamic")})
+            return settings_json(node.configs, node.services.options.given)
 
         return await self._backend.ask(ask)
 
@@ -98,20 +100,27 @@ def parse_values(body: Body) -> dict[str, float | bool | str | None]:
 
 def from_text(name: str, text: str) -> float | bool | str:
     """The value of a setting as a form has it; the text itself, which is refused, if it has another type."""
-    value = parse_value(BY_NAME[name], text)
+    value = parse_value(find_row(name), text)
     return text if value is None else value
 
 
-def settings_json(settings: Settings, sources: dict[str, str]) -> list[dict[str, Any]]:
-    """All settings with their source: "default", "--set" or a file's name, or "dynamic" for those changed since."""
+def settings_json(configs: DynamicSettings, given: Mapping[str, str]) -> list[dict[str, Any]]:
+    """All settings with their source: "default", "--set" or a file's name, or "dynamic" for those changed since.
+
+    Limits of single listeners are there if they were given or changed. ``given``: sources by name.
+    """
+    limits = configs.listener_limits
+    changed = {*configs.all_brokers, *configs.broker}
+    sources = {**given, **dict.fromkeys(limits.given, AT_START), **dict.fromkeys(changed, "dynamic")}
+    values = configs.values()
     return [
         {
             "name": setting.name,
-            "value": getattr(settings, setting.name),
+            "value": values[setting.name],
             "default": setting.default,
             "source": sources.get(setting.name, "default"),
             "is_dynamic": setting.is_dynamic,
             "doc": setting.doc,
         }
-        for setting in SETTINGS
+        for setting in (*SETTINGS, *limits.set_rows())
     ]

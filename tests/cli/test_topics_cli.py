@@ -121,6 +121,13 @@ def test_settings_set_changes_and_restores_a_setting(run: Run, server: ServerPro
     assert value_of(server, "group.max.size") == before
 
 
+def test_settings_set_changes_the_limit_of_a_listener(run: Run, server: ServerProcess) -> None:
+    name = "listener.name.plaintext.max.connections"
+    assert run(settings.main, "set", "listener_name_plaintext_max_connections=900").out == f"{name} is 900\n"
+    assert value_of(server, name) == "900"
+    assert run(settings.main, "set", f"{name}=").out == f"{name} is the start value again\n"
+
+
 @pytest.mark.parametrize(
     ("change", "code", "text"),
     [
@@ -128,6 +135,8 @@ def test_settings_set_changes_and_restores_a_setting(run: Run, server: ServerPro
         ("group.max.sze=1", 2, "unknown setting 'group_max_sze': did you mean 'group_max_size'?"),
         ("group.max.size", 2, "set 'group.max.size': expected NAME=VALUE"),
         ("socket_request_max_bytes=9", 2, "start it with --set socket_request_max_bytes=VALUE"),
+        ("listener_name_plaintext_ssl_client_auth=none", 2, "cannot change while the server runs: start it with --set"),
+        ("listener.name.nowhere.max.connections=9", 1, "of a listener that does not exist: expected one of the listen"),
     ],
 )
 def test_settings_set_refuses(run: Run, change: str, code: int, text: str) -> None:

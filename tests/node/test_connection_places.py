@@ -19,6 +19,7 @@ from callboard.runtime.kafka.connections.connection_places import CLOSED_AT_ONCE
 from callboard.runtime.kafka.connections.holds import Hold
 from callboard.runtime.node.services import NodeServices
 from callboard.runtime.settings.dynamic import LiveSettings
+from callboard.runtime.settings.listener_limits import ListenerLimits
 from callboard.runtime.settings.listeners import Listener, parse_listeners, with_settings
 from callboard.runtime.settings.table import Settings
 
@@ -57,13 +58,20 @@ class Changeable:
         own = [Listener(name, settings=values) for name, values in listeners.items()]
         self.steps: list[Any] = []
         self._settings = LiveSettings(**settings)
-        self.places = ConnectionPlaces(self._settings, own, inter_broker, lambda: 0, self._later)
+        self._limits = ListenerLimits(own)
+        self.places = ConnectionPlaces(self._settings, self._limits, inter_broker, lambda: 0, self._later)
 
     def _later(self, _delay_ms: int, step: Any) -> Any:
         self.steps.append(step)
 
     def change(self, **settings: Any) -> None:
         self._settings.update_from(Settings(**settings))
+        self.places.settings_changed()
+        self.run_step()
+
+    def change_limits(self, **values: int) -> None:
+        """``values``: of single listeners, by name."""
+        self._limits.change(values)
         self.places.settings_changed()
         self.run_step()
 
@@ -152,6 +160,32 @@ def test_lowered_limit_closes_those_that_are_idle_for_longest() -> None:
     assert are_open(*connections) == [False, False, False, False, True], "those of nodes stay"
 
 
+def test_raised_limit_of_a_listener_serves_those_that_wait_for_its_places() -> None:
+    changeable = Changeable({"A": {LIMIT: "1"}, "B": {LIMIT: "1"}}, max_connections=4)
+    connections = [added(changeable.places, name) for name in "AAAABB"]
+    assert waiting(*connections) == [False, True, True, True, False, True]
+    changeable.change_limits(listener_name_a_max_connections=3)
+    assert waiting(*connections) == [False, False, False, True, False, True]
+    changeable.change_limits()
+    assert waiting(added(changeable.places)) == [True], "the limit of the start again"
+
+
+def test_lowered_limit_of_a_listener_closes_nobody() -> None:
+    """As in Kafka: it holds for new connections."""
+    changeable = Changeable({"A": {}})
+    first, second, third = (added(changeable.places) for _ in range(3))
+    changeable.change_limits(listener_name_a_max_connections=1)
+    assert are_open(first, second, third) == [True, True, True]
+    fourth = added(changeable.places)
+    for connection in (first, second):
+        assert connection is not None
+        changeable.places.remove(connection)
+    assert waiting(third, fourth) == [False, True]
+    assert third is not None
+    changeable.places.remove(third)
+    assert waiting(fourth) == [False]
+
+
 def test_many_connections_above_a_lowered_limit_are_closed_in_steps() -> None:
     changeable = Changeable({"A": {}})
     count = 2 * CLOSED_AT_ONCE_MAX + 5
@@ -170,6 +204,15 @@ def test_changed_rate_holds_for_the_next_connections() -> None:
     changeable.change(max_connection_creation_rate=1)
     connections = [added(changeable.places) for _ in range(BURST_S + 1)]
     assert [connection and connection.muted_ms for connection in connections] == [0] * BURST_S + [1000]
+
+
+def test_changed_rate_of_a_listener_holds_for_its_next_connections() -> None:
+    changeable = Changeable({"A": {RATE: "5"}, "B": {}})
+    changeable.change_limits(listener_name_a_max_connection_creation_rate=1)
+    connections = [added(changeable.places) for _ in range(BURST_S + 1)]
+    assert [connection and connection.muted_ms for connection in connections] == [0] * BURST_S + [1000]
+    others = [added(changeable.places, "B") for _ in range(99)]
+    assert {connection and connection.muted_ms for connection in others} == {0}
 
 
 @pytest.mark.parametrize(("name", "value"), [(LIMIT, "few"), (RATE, "0")])
@@ -331,11 +374,52 @@ async def test_changed_limit_serves_and_closes_connections_of_a_running_server(t
             assert (await client.ask("api_versions", 0))["error_code"] == "NONE"
 
 
-async def set_limit(client: Client, limit: int) -> None:
-    config = {"name": "max.connections", "config_operation": SET, "value": str(limit)}
+async def set_limit(client: Client, limit: int, name: str = "max.connections") -> None:
+    config = {"name": name, "config_operation": SET, "value": str(limit)}
     resource = {"resource_type": BROKER, "resource_name": "1", "configs": [config]}
     answer: Any = await client.ask("incremental_alter_configs", resources=[resource], validate_only=False)
     assert answer["responses"][0]["error_code"] == "NONE"
+
+
+@async_test
+async def test_changed_limit_of_a_listener_serves_and_holds_back_clients_of_a_running_server(tmp_path: Path) -> None:
+    name = "listener.name.plaintext.max.connections"
+    async with running_node(tmp_path, {"listeners": (Listener(settings={LIMIT: "2"}),)}) as harness:
+        first, admin, third = [await harness.connect() for _ in range(3)]
+        for client in (first, admin):
+            assert await is_answered(client)
+        third.write(frame("api_versions", 0))
+        await until_waiting(harness.node, 1)
+        await set_limit(admin, 3, name)
+        assert (await third.receive("api_versions", 0))["error_code"] == "NONE"
+        await set_limit(admin, 1, name)
+        for client in (first, admin, third):
+            assert await is_answered(client), "nobody is disconnected"
+        fourth = await harness.connect()
+        fourth.write(frame("api_versions", 0))
+        await until_waiting(harness.node, 1)
+        for client in (first, third):
+            await client.close()
+        assert await is_answered(admin)
+        await until_waiting(harness.node, 1)
+        await admin.close()
+        assert (await fourth.receive("api_versions", 0))["error_code"] == "NONE"
+
+
+@async_test
+async def test_changed_rate_of_a_listener_holds_for_the_next_clients_of_a_running_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delays_ms = recorded_delays(monkeypatch)
+    async with running_node(tmp_path) as harness:
+        admin = await harness.connect()
+        await set_limit(admin, 1, "listener.name.plaintext.max.connection.creation.rate")
+        clients = [await harness.connect() for _ in range(BURST_S + 1)]
+        for client in clients[:BURST_S]:
+            assert await is_answered(client)
+        while not [each for each in delays_ms if 0 < each <= 1000]:
+            await asyncio.sleep(0)
+        assert await is_answered(clients[-1]), "when it is its turn"
 
 
 async def until_waiting(node: Any, count: int) -> None:

@@ -9,7 +9,9 @@ from doc_pages import DOCS, dead_links
 from callboard.actors.group.events import Reason
 from callboard.actors.recorder.causes import NAMES
 from callboard.runtime.settings.group_configs import BY_NAME as GROUP_SETTINGS
-from callboard.runtime.settings.rows import DYNAMIC
+from callboard.runtime.settings.listener_limits import find_limit
+from callboard.runtime.settings.listener_settings import LISTENER_SETTINGS
+from callboard.runtime.settings.rows import DYNAMIC, LISTENER_PREFIX
 from callboard.runtime.settings.table import BY_NAME
 from callboard.runtime.topics.settings import TOPIC_SETTINGS
 
@@ -25,7 +27,9 @@ def names_in(header: str, column: int = 1) -> set[str]:
 
 
 def test_dynamic_settings_have_their_worst_effects() -> None:
-    assert names_in("| setting | too low | too high |") == DYNAMIC
+    of_listeners = {f"{LISTENER_PREFIX}NAME_{setting.name}" for setting in LISTENER_SETTINGS if setting.is_dynamic}
+    assert names_in("| setting | too low | too high |") == DYNAMIC | of_listeners
+    assert all(find_limit(name) is not None for name in of_listeners)
 
 
 def test_settings_of_groups_have_their_defaults_and_bounds() -> None:

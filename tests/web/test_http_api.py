@@ -165,6 +165,9 @@ def test_settings_say_where_they_are_from() -> None:
         assert rows["group_max_session_timeout_ms"]["value"] == 900_000
         assert rows["group_max_session_timeout_ms"]["source"] == "dynamic"
         assert rows["group_min_session_timeout_ms"]["source"] == "default"
+        await coordinator.set(listener_name_plaintext_max_connections=7)
+        [limit] = [row for row in await api.items("settings") if row["name"].startswith("listener_name_")]
+        assert (limit["value"], limit["source"], limit["is_dynamic"]) == (7, "dynamic", True)
 
     run(check)
 

@@ -16,6 +16,7 @@ from ...security.resources import CLUSTER_NAME
 from ...settings.dynamic import ConfigSource, ConfigType, Synonym, config_type_of
 from ...settings.group_configs import GROUP_SETTINGS, GroupSetting
 from ...settings.group_configs import Overrides as GroupOverrides
+from ...settings.listener_limits import is_limit
 from ...settings.listeners import format_listeners
 from ...settings.rows import Setting
 from ...settings.table import BY_NAME, SETTINGS
@@ -203,14 +204,16 @@ def internal_overrides(call: Call, name: str) -> Overrides:
 
 
 def all_brokers_configs(call: Call) -> Iterator[Config]:
-    changed = call.services.configs.all_brokers
-    return (for_all_brokers(call, setting) for setting in SETTINGS if setting.name in changed)
+    """Return those that were changed, also limits of single listeners."""
+    configs = call.services.configs
+    settings = (*SETTINGS, *configs.listener_limits.rows)
+    return (for_all_brokers(call, setting) for setting in settings if setting.name in configs.all_brokers)
 
 
 def broker_configs(call: Call) -> Iterator[Config]:
     yield node_id(call)
     yield advertised_listeners(call)
-    for setting in SETTINGS:
+    for setting in (*SETTINGS, *call.services.configs.listener_limits.set_rows()):
         yield broker_config(call, setting)
 
 
@@ -241,8 +244,10 @@ def for_all_brokers(call: Call, setting: Setting) -> Config:
 
 
 def config_of(setting: Setting, synonyms: tuple[Synonym, ...]) -> Config:
+    """As in Kafka, a limit of a single listener is described as read-only, although it can be changed."""
     name, value, source = synonyms[0]
-    return Config(name, value, source, config_type_of(setting), setting.is_dynamic, synonyms, setting.doc)
+    is_dynamic = setting.is_dynamic and not is_limit(setting.name)
+    return Config(name, value, source, config_type_of(setting), is_dynamic, synonyms, setting.doc)
 
 
 def node_id(call: Call) -> Config:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from heapq import nlargest
 from operator import attrgetter
 from typing import Final, Protocol
 
 from ...security.quota_windows import TokenBucket
-from ...settings.listeners import Listener
+from ...settings.listener_limits import ListenerLimits
 from ...settings.rows import INT_MAX
 from ...settings.table import Settings
 from .holds import Hold
@@ -71,24 +71,25 @@ class CreationRate:
 class ConnectionPlaces:
     """The places of all listeners together, and of each.
 
-    ``settings``: those in effect, which may change. ``inter_broker_listener``: the limits of all listeners together do
-    not hold for it if there are others. So clients do not keep nodes from connecting to each other: for a connection
-    between nodes, one of a client is closed. ``later`` calls back after a number of milliseconds.
+    ``settings``: those in effect, which may change. ``limits``: the same of each listener.
+    ``inter_broker_listener``: the limits of all listeners together do not hold for it if there are others. So clients
+    do not keep nodes from connecting to each other: for a connection between nodes, one of a client is closed.
+    ``later`` calls back after a number of milliseconds.
     """
 
     def __init__(
         self,
         settings: Settings,
-        listeners: Sequence[Listener],
+        limits: ListenerLimits,
         inter_broker_listener: str,
         monotonic_ms: Callable[[], int],
         later: Schedule,
     ) -> None:
         self._settings = settings
-        self._max_of = {listener.name: listener.max_connections for listener in listeners}
+        self._limits = limits
         self._rate = CreationRate()
-        self._rates_of = {each.name: (CreationRate(), each.max_connection_creation_rate) for each in listeners}
-        self._exempt = inter_broker_listener if len(listeners) > 1 else ""
+        self._rates_of: defaultdict[str, CreationRate] = defaultdict(CreationRate)  # by listener
+        self._exempt = inter_broker_listener if len(limits.listeners) > 1 else ""
         self._monotonic_ms = monotonic_ms
         self._later = later
         self._served: defaultdict[str, dict[NewConnection, None]] = defaultdict(dict)  # by listener, the oldest first
@@ -153,15 +154,15 @@ class ConnectionPlaces:
 
     def _has_place(self, listener: str) -> bool:
         is_within_all = listener == self._exempt or self._served_count < self._settings.max_connections
-        return is_within_all and len(self._served[listener]) < self._max_of.get(listener, INT_MAX)
+        return is_within_all and len(self._served[listener]) < self._limits.max_connections(listener)
 
     @property
     def _served_count(self) -> int:
         return sum(map(len, self._served.values()))
 
     def _turn_ms(self, listener: str) -> int:
-        limits = [self._rates_of[listener]] if listener in self._rates_of else []
+        limits = [(self._rates_of[listener], self._limits.creation_rate(listener))]
         if listener != self._exempt:
             limits.append((self._rate, self._settings.max_connection_creation_rate))
         now_ms = self._monotonic_ms()
-        return max((rate.turn_ms(per_s, now_ms) for rate, per_s in limits), default=0)
+        return max(rate.turn_ms(per_s, now_ms) for rate, per_s in limits)
