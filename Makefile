@@ -77,8 +77,9 @@ soak: $(VENV)/.installed-test
 	PYTHONPATH=tests $(BIN)/python -m soak $(PROOFS) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEEDS),--seeds $(SEEDS))
 
 # The bars of a cluster in 15 minutes, on a quiet machine; `:3` are three seeds. The table is written into the documentation.
+# cluster-kill-on-bucket is skipped unless CALLBOARD_TEST_BUCKET names a bucket.
 BARS := cluster-takeover:3 cluster-idle:1 cluster-commits:1 cluster-kill:3 cluster-stop:3 cluster-drain:1 cluster-cut:1 \
-  cluster-kill-on-s3:1 cluster-workers:1
+  cluster-kill-on-s3:1 cluster-kill-on-bucket:1 cluster-workers:1
 bars: $(VENV)/.installed-test
 	for bar in $(BARS); do PYTHONPATH=tests $(BIN)/python -m soak $${bar%:*} --seeds $${bar#*:} || true; done
 	PYTHONPATH=tests $(BIN)/python -m faults report --write

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from callboard.runtime.cluster.engines.objects import ObjectStore
 from callboard.runtime.cluster.engines.postgres import PostgresStore
 
 from .engine_cases import EngineCase, NetworkCase, memory_case, simulated_case, skip_or_fail, url_case
+from .named_bucket import VARIABLE, Bucket, named_bucket
 from .object_server import CREDENTIALS, ObjectServer, missing_object_server
 from .postgres_server import PostgresServer, missing_postgres
 
@@ -52,7 +54,7 @@ def postgres_engine(postgres: PostgresServer) -> EngineCase:
 
 
 @pytest.fixture
-def objects_engine(objects: ObjectServer) -> EngineCase:
+def objects_engine(objects: Bucket) -> EngineCase:
     return url_case("objects", objects.url(), announces=False)
 
 
@@ -72,7 +74,9 @@ def postgres_network(postgres: PostgresServer) -> NetworkCase:
 
 
 @pytest.fixture
-def objects_network(objects: ObjectServer) -> NetworkCase:
+def objects_network(objects: Bucket) -> NetworkCase:
+    if not objects.port:
+        pytest.skip(f"the server of the bucket that {VARIABLE} names is not on this machine, or speaks TLS")
     return NetworkCase("objects", objects.port, lambda port, client: ObjectStore(objects.url(port=port), LIMIT_S))
 
 
@@ -86,8 +90,12 @@ def postgres() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture(scope="session")
-def objects() -> Iterator[ObjectServer]:
-    """A server for all tests of a process."""
+def objects() -> Iterator[Bucket]:
+    """A bucket for all tests of a process: the one that somebody named, or that of a simulator."""
+    if (bucket := named_bucket()) is not None:
+        yield bucket
+        asyncio.run(bucket.clear())
+        return
     if (reason := missing_object_server()) is not None:
         skip_or_fail(reason)
     with pytest.MonkeyPatch.context() as patch, ObjectServer() as server:

@@ -19,8 +19,8 @@ from callboard.runtime.log.compaction.swap import CompactionSettings
 from callboard.runtime.settings.table import Settings
 
 from .compaction_cases import GARBAGE, NAME, PARTITION, replayed, stored
+from .named_bucket import Bucket
 from .node_thread import COUNTS, NodeThread, node_thread
-from .object_server import ObjectServer
 from .postgres_server import PostgresServer
 
 SETTINGS = Settings()
@@ -36,7 +36,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         postgres: PostgresServer = request.getfixturevalue("postgres")
         return postgres.url()
     if request.param == "objects":
-        objects: ObjectServer = request.getfixturevalue("objects")
+        objects: Bucket = request.getfixturevalue("objects")
         return objects.url()
     return tmp_path.as_uri().replace("file:", f"{request.param}:")
 

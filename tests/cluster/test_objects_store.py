@@ -18,7 +18,8 @@ from callboard.runtime.common.errors import StartError
 from callboard.runtime.embed.cluster_environment import session_environment
 from callboard.runtime.settings.table import Settings
 
-from .object_server import BUCKET, CREDENTIALS, ObjectServer
+from .named_bucket import Bucket
+from .object_server import BUCKET, CREDENTIALS
 from .postgres_server import HOST
 
 KEY = "wal/a/0000000001"
@@ -228,7 +229,7 @@ asyncio.run(main())
 ENDS = 8
 
 
-def test_process_that_ends_after_close_is_not_aborted(objects: ObjectServer) -> None:
+def test_process_that_ends_after_close_is_not_aborted(objects: Bucket) -> None:
     """A thread of obstore that has to do with Python while it ends would abort it, one time in five."""
     for _ in range(ENDS):
         ended = subprocess.run([sys.executable, "-c", ENDS_AT_ONCE, objects.url()], capture_output=True, text=True)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from .bars import QUIET_LOAD_PER_PROCESSOR
 from .campaign import Outage
 from .faulting import faults_of
-from .kinds import KINDS
+from .kinds import KINDS, missing_store
 from .measured import load
 from .report import PAGE, judgements, missed, table, write
 
@@ -35,6 +35,8 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--write", action="store_true", help=f"put the report into {PAGE.name}, too")
     options = parser.parse_args(arguments)
+    if (reason := missing_store(options.kind)) is not None:
+        parser.error(reason)
     return _report(options) if options.kind == REPORT else _run(options.kind, options.cycles)
 
 

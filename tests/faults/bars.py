@@ -25,7 +25,7 @@ def p99(values: Sequence[float]) -> float:
 
 STATISTICS: Mapping[str, Callable[[Sequence[float]], float]] = {"p50": median, "p99": p99, "worst": max}
 VIOLATIONS = "violations"
-ONE_RUN = ("kill-on-s3",)
+ONE_RUN = ("kill-on-s3", "kill-on-bucket")
 """Names of runs with a hyphen whose proof makes only them."""
 
 
@@ -57,7 +57,7 @@ class Bar(NamedTuple):
 class Judgement(NamedTuple):
     """``value``: None if nothing was measured that counts. ``counted``: the values that count, ``others``: those that
     were measured under load. ``other_value``: of those; None if there are none. ``loads``: the least and the greatest
-    load average.
+    load average. ``store``: the software of the store, if somebody named it.
     """
 
     bar: Bar
@@ -68,13 +68,15 @@ class Judgement(NamedTuple):
     other_value: float | None
     others: int
     loads: tuple[float, float] | None
+    store: str = ""
 
 
 BARS: Sequence[Bar] = (
     Bar("outage after `kill -9`", "kill", "p50", 2.0, " s", 100),
     Bar("outage after `kill -9`", "kill", "p99", 3.0, " s", 100),
     Bar("outage after SIGSTOP", "stop", "p99", 3.0, " s", 100),
-    Bar("outage after `kill -9`, S3 with 25 ms", "kill-on-s3", "p99", 3.5, " s", 100),
+    Bar("outage after `kill -9`, S3 with 25 ms", "kill-on-bucket", "p99", 3.5, " s", 100),
+    Bar("outage after `kill -9`, simulated S3 with 25 ms", "kill-on-s3", "p99", 3.5, " s", 100),
     Bar("lost commits and old reads, `kill -9`", "kill", VIOLATIONS, 0, "", 100),
     Bar("lost commits and old reads, SIGSTOP", "stop", VIOLATIONS, 0, "", 100),
     Bar("lost commits and old reads, network cuts", "cut", VIOLATIONS, 0, "", 50),
@@ -103,17 +105,18 @@ def judge(
     prefixes = tuple(commits) or tuple(run.commit for run in own[-1:])
     own = [run for run in own if run.commit.startswith(prefixes)]
     commit = ", ".join(dict.fromkeys(run.commit for run in own))
+    store = ", ".join(dict.fromkeys(run.store for run in own if run.store))
     loads = [load for run in own for load in run.loads]
     if bar.statistic == VIOLATIONS:
         violations = sum(run.violations for run in own)
         verdict = MISSED if violations else MET if len(loads) >= bar.values else TOO_FEW
-        return Judgement(bar, commit, verdict, violations if own else None, len(loads), None, 0, _range(loads))
+        return Judgement(bar, commit, verdict, violations if own else None, len(loads), None, 0, _range(loads), store)
     values = list(chain.from_iterable(run.with_loads() for run in own))
     counts = [value for value, load in values if load <= quiet]
     others = [value for value, load in values if load > quiet]
     value, other = _statistic(bar, counts), _statistic(bar, others)
     verdict = _verdict(bar, value, len(counts))
-    return Judgement(bar, commit, verdict, value, len(counts), other, len(others), _range(loads))
+    return Judgement(bar, commit, verdict, value, len(counts), other, len(others), _range(loads), store)
 
 
 def _statistic(bar: Bar, values: Sequence[float]) -> float | None:

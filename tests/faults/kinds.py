@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from pathlib import Path
 
 from cluster.cluster_server_helpers import ClusterServer, cluster_of, running
+from cluster.named_bucket import Bucket, missing_named_bucket, named_bucket
 from cluster.object_server import CREDENTIALS, ObjectServer
 from cluster.postgres_server import PostgresServer
 from cluster.rolling_members import members_of
@@ -23,6 +24,7 @@ NODES = 3
 ZOMBIE_S = 1.0
 """How long a server that was stopped or cut off stays so after the others have taken over."""
 S3_DELAY_S = 0.025
+ON_NAMED_BUCKET = "kill-on-bucket"
 MANY_CLIENTS = Workload(50, 0.05)
 
 Servers = Sequence[ClusterServer]
@@ -40,16 +42,35 @@ async def on_postgres(
 
 
 @asynccontextmanager
-async def on_objects(folder: Path, fault_of: Callable[[Servers], Fault]) -> AsyncIterator[Started]:
-    """A bucket that takes 25 ms longer for each request."""
+async def on_simulated_bucket(folder: Path, fault_of: Callable[[Servers], Fault]) -> AsyncIterator[Started]:
     os.environ.update(CREDENTIALS)
+    with ObjectServer() as objects:
+        async with _on_bucket(objects, folder, fault_of) as started:
+            yield started
+
+
+@asynccontextmanager
+async def on_named_bucket(folder: Path, fault_of: Callable[[Servers], Fault]) -> AsyncIterator[Started]:
+    bucket = named_bucket()
+    assert bucket is not None, missing_named_bucket()
+    try:
+        async with _on_bucket(bucket, folder, fault_of) as started:
+            yield started
+    finally:
+        await bucket.clear()
+
+
+@asynccontextmanager
+async def _on_bucket(bucket: Bucket, folder: Path, fault_of: Callable[[Servers], Fault]) -> AsyncIterator[Started]:
+    """Each request takes 25 ms longer if the server of the bucket is on this machine."""
     async with AsyncExitStack() as stack:
-        objects = stack.enter_context(ObjectServer())
-        network = await stack.enter_async_context(SlowNetwork(objects.port).running())
-        network.delay_s = S3_DELAY_S
-        url = objects.url(port=network.port)
+        url = bucket.url()
+        if bucket.port:
+            network = await stack.enter_async_context(SlowNetwork(bucket.port).running())
+            network.delay_s = S3_DELAY_S
+            url = bucket.url(port=network.port)
         servers = await asyncio.to_thread(stack.enter_context, cluster_of(NODES, folder, url))
-        campaign = await stack.enter_async_context(Campaign(servers, objects.url()))
+        campaign = await stack.enter_async_context(Campaign(servers, bucket.url()))
         yield campaign, fault_of(servers)
 
 
@@ -174,6 +195,18 @@ KINDS: dict[str, Kind] = {
     "cut": on_cut_network,
     "crash": lambda folder: on_postgres(folder, crashed),
     "drain": lambda folder: on_postgres(folder, drained, MANY_CLIENTS),
-    "kill-on-s3": lambda folder: on_objects(folder, killed),
+    "kill-on-s3": lambda folder: on_simulated_bucket(folder, killed),
+    ON_NAMED_BUCKET: lambda folder: on_named_bucket(folder, killed),
     "upgrade": on_two_versions,
 }
+
+
+def missing_store(kind: str) -> str | None:
+    """Why no campaign of this kind can run, if somebody has to name its store first."""
+    return missing_named_bucket() if kind == ON_NAMED_BUCKET else None
+
+
+def store_of(kind: str) -> str:
+    """The software of the store, if somebody named it."""
+    bucket = named_bucket() if kind == ON_NAMED_BUCKET else None
+    return bucket.software() if bucket else ""

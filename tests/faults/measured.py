@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +18,8 @@ FILE = ROOT / "tests" / "soak" / "progress_bars.json"
 class Run(NamedTuple):
     """One campaign, or one benchmark. ``values``: in the unit of its bar, with the load average at the end of each.
 
-    ``processors``: of the machine. ``violations``: what was lost, or read though it was old.
+    ``processors``: of the machine. ``violations``: what was lost, or read though it was old. ``store``: the software of
+    a store that somebody named.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Run(NamedTuple):
     loads: Sequence[float]
     processors: int
     violations: int = 0
+    store: str = ""
 
     def with_loads(self) -> Iterator[tuple[float, float]]:
         """Each value with the load average for each processor."""
@@ -39,10 +41,15 @@ def load_average() -> float:
 
 
 def add_runs(runs: Sequence[Run], file: Path = FILE) -> None:
-    lines = [json.dumps(run._asdict()) for run in [*load(file), *runs]]
+    lines = [json.dumps(_fields(run)) for run in [*load(file), *runs]]
     new = file.with_suffix(".new")
     new.write_text("[\n" + ",\n".join(lines) + "\n]\n")
     new.replace(file)
+
+
+def _fields(run: Run) -> Mapping[str, object]:
+    """Without a store that nobody named."""
+    return {name: value for name, value in run._asdict().items() if name != "store" or value}
 
 
 def load(file: Path = FILE) -> list[Run]:

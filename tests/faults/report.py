@@ -44,7 +44,8 @@ def written(page: Path = PAGE) -> str:
 
 
 def _row(each: Judgement) -> str:
-    cells = (each.bar.what, each.bar.goal, _measured(each), each.verdict, ", ".join(_counts(each)) or "none")
+    what = f"{each.bar.what} ({each.store})" if each.store else each.bar.what
+    cells = (what, each.bar.goal, _measured(each), each.verdict, ", ".join(_counts(each)) or "none")
     loads = "" if each.loads is None else f"{each.loads[0]:g} to {each.loads[1]:g}"
     return f"| {' | '.join(cells)} | {loads} | `{each.bar.proof}` | {each.commit} |"
 

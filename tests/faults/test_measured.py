@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from cluster.named_bucket import VARIABLE
 from soak.proofs import PROOFS
 
+from .__main__ import main
 from .bars import BARS, MET, MISSED, TOO_FEW, Bar, judge
 from .measured import Run, add_runs, load
 from .report import judgements, missed, table, write, written
@@ -76,6 +78,24 @@ def test_report_names_the_bars_that_are_missed(tmp_path: Path) -> None:
     assert written(page) == table(judged)
     assert page.read_text().startswith("above\n")
     assert page.read_text().endswith("\nbelow\n")
+
+
+def test_report_names_the_software_of_a_store_that_somebody_named(tmp_path: Path) -> None:
+    file = tmp_path / "bars.json"
+    add_runs([run_of(2.5, name="kill-on-bucket")._replace(store="Storage/4.2"), run_of(1.0)], file)
+    assert '"store": "Storage/4.2"' in file.read_text()
+    assert file.read_text().count('"store"') == 1
+    row = "| outage after `kill -9`, S3 with 25 ms (Storage/4.2) | p99 ≤ 3.5 s | 2.50 s |"
+    assert row in table(judgements(load(file)))
+
+
+def test_campaign_on_a_named_bucket_is_refused_without_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    with pytest.raises(SystemExit):
+        main(["kill-on-bucket"])
+    assert f"error: {VARIABLE} names no bucket" in capsys.readouterr().err
 
 
 def test_page_has_the_report_of_the_committed_runs() -> None:

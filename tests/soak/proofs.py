@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from cluster.exhaustive.cases import CASES as SEARCH_CASES
 from cluster.model.proof import CASES
+from cluster.named_bucket import missing_named_bucket
 from cluster.object_server import missing_object_server
 from cluster.postgres_server import missing_postgres
 from cluster.rare_mistakes import RARE
@@ -225,13 +226,15 @@ def run_failover(seed: int) -> str | None:
 def run_faults(kind: str, seed: int) -> str | None:
     """Faults of a cluster of real servers. The outages are noted, see ``python -m faults report``."""
     from faults.faulting import faults_of
+    from faults.kinds import store_of
 
+    store = store_of(kind)
     try:
         outages, violations = faults_of(kind, FAULTS)
     except AssertionError as error:
         return repr(error)
     loads = [outage.load for outage in outages]
-    note_runs({kind: [outage.seconds for outage in outages]}, loads, len(violations))
+    note_runs({kind: [outage.seconds for outage in outages]}, loads, len(violations), store)
     return "; ".join(violations) or None
 
 
@@ -249,12 +252,14 @@ def run_bench(part: str, options: Sequence[str], seed: int) -> str | None:
     return None
 
 
-def note_runs(values: Mapping[str, Sequence[float]], loads: Sequence[float] = (), violations: int = 0) -> None:
+def note_runs(
+    values: Mapping[str, Sequence[float]], loads: Sequence[float] = (), violations: int = 0, store: str = ""
+) -> None:
     """Note what was measured, by the names of the runs. ``loads``: by default the load average of now."""
     commit, processors = current_commit(ROOT), os.cpu_count() or 1
     add_runs(
         [
-            Run(name, commit, each, loads or [load_average()] * len(each), processors, violations)
+            Run(name, commit, each, loads or [load_average()] * len(each), processors, violations, store)
             for name, each in values.items()
         ]
     )
@@ -313,6 +318,7 @@ PROOFS: Mapping[str, Proof] = {
     "cluster-crash": faults_proof("crash", 20),
     "cluster-drain": faults_proof("drain", 100),
     "cluster-kill-on-s3": faults_proof("kill-on-s3", 100, missing_object_server),
+    "cluster-kill-on-bucket": faults_proof("kill-on-bucket", 100, missing_named_bucket),
     "cluster-upgrade": faults_proof("upgrade", 10, lambda: missing_postgres() or missing_older_version()),
     "cluster-commits": bench_proof("commits", 3, "--seconds", "2"),
     "cluster-takeover": bench_proof("takeover", 3),
