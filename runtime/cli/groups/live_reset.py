@@ -180,7 +180,13 @@ def _print_reset(done: dict[str, Any]) -> None:
 def _member_row(member: dict[str, Any]) -> tuple[Any, ...]:
     assigned = member["assigned"]
     count = None if assigned is None else sum(len(each["partitions"]) for each in assigned)
-    return member["member_id"], member["instance_id"], member["client_id"], member["client_host"].removeprefix("/"), count
+    return (
+        member["member_id"],
+        member["instance_id"],
+        member["client_id"],
+        member["client_host"].removeprefix("/"),
+        count,
+    )
 
 
 # Commands ------------------------------------------------------------------------------------------------------------
