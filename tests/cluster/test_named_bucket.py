@@ -11,7 +11,7 @@ import pytest
 
 from callboard.runtime.cluster.engines import open_store
 
-from .named_bucket import DELETED_AT_ONCE, EXAMPLE, VARIABLE, Bucket, NamedBucket, missing_named_bucket, named_bucket
+from .named_bucket import EXAMPLE, VARIABLE, Bucket, NamedBucket, missing_named_bucket, named_bucket
 from .postgres_server import HOST
 
 AWS = "s3://bucket/prefix?region=eu-central-1"
@@ -81,7 +81,8 @@ def test_software_is_what_the_server_says_or_the_service(port: int) -> None:
     assert NamedBucket("gs://bucket").software() == "Google Cloud Storage"
 
 
-def test_clear_deletes_all_stores_of_its_folder_and_no_others(objects: Bucket) -> None:
+def test_clear_deletes_all_stores_of_its_folder_and_no_others(objects: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cluster.named_bucket.DELETED_AT_ONCE", 3)
     url = objects.url("named")
     one, other = NamedBucket(url), NamedBucket(url)
 
@@ -89,7 +90,8 @@ def test_clear_deletes_all_stores_of_its_folder_and_no_others(objects: Bucket) -
         stores = [open_store(one.url("a"), "n1"), open_store(one.url("b"), "n1"), open_store(other.url("a"), "n1")]
         for store in stores:
             await store.put("alive/a", b"1")
-        await asyncio.gather(*(stores[0].put(f"wal/a/{number}", b"1") for number in range(DELETED_AT_ONCE)))
+        for number in range(7):
+            await stores[0].put(f"wal/a/{number}", b"1")
         await one.clear()
         assert [await store.list("") for store in stores] == [[], [], ["alive/a"]]
         await other.clear()
