@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -101,8 +102,9 @@ class ScriptedServer:
 
 @pytest.fixture(autouse=True)
 def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a bucket that somebody named are kept: the servers of these tests look at none."""
     for name, value in CREDENTIALS.items():
-        monkeypatch.setenv(name, value)
+        monkeypatch.setenv(name, os.environ.get(name, value))
 
 
 @pytest.mark.parametrize(
