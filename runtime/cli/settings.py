@@ -53,9 +53,10 @@ def parse_change(text: str) -> tuple[str, str | None]:
     from ..settings.dynamic import kafka_name  # imports asyncio, which the help does not need
 
     name, value = parse_assignment("set", text)
-    limit = find_limit(name)
-    is_of_listeners = limit is None and find_listener_setting(name) is not None
-    if is_of_listeners or not (setting := limit or find_setting(name.replace(".", "_"))).is_dynamic:
+    setting = find_limit(name)
+    if setting is None and find_listener_setting(name) is None:
+        setting = find_setting(name.replace(".", "_"))
+    if setting is None or not setting.is_dynamic:
         raise StartError(f"setting '{name}' cannot change while the server runs: start it with --set {name}=VALUE")
     return kafka_name(setting.name), value or None
 
