@@ -12,13 +12,14 @@ from importlib import import_module
 from typing import Any
 
 import pytest
+from kafka_python_marks import KAFKA_PYTHON
 
 import callboard
 from callboard.runtime.embed.thread import ThreadCoordinator
 from callboard.runtime.member.blocking import BlockingMember
 
 # kafka-python loads its own resources by a deprecated API.
-pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning")
+pytestmark = KAFKA_PYTHON
 
 TOPIC = "jobs"
 PARTITIONS = 6

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import subprocess
 import sys
@@ -12,15 +11,12 @@ from importlib import import_module
 from typing import Any
 
 import pytest
+from kafka_python_marks import KAFKA_PYTHON
 
 import callboard
 from callboard.runtime.embed.thread import ThreadCoordinator
 
-# kafka-python loads its own resources by a deprecated API, and may leave a socket to the collection of garbage.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
+pytestmark = KAFKA_PYTHON
 
 TOPIC = "letters"
 LETTERS = [b"a", b"b", b"c", b"d", b"e", b"f"]
@@ -57,8 +53,6 @@ def consume_with_kafka_python(bootstrap: str, group: str, count: int) -> list[by
             letters += [record.value for record in records]
     consumer.commit()
     consumer.close()
-    del consumer
-    gc.collect()  # here, and not in another test
     return letters
 
 

@@ -14,8 +14,11 @@ from aiokafka.admin.config_resource import (  # type: ignore[import-untyped, unu
 )
 from aiokafka.admin.config_resource import ConfigResourceType
 from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from kafka_python_marks import KAFKA_PYTHON
 
 confluent: Any = import_module("confluent_kafka.admin")  # its stubs export nothing
+
+pytestmark = KAFKA_PYTHON
 
 GROUP, TOPIC = "group", "topic"
 PATIENCE_S = 30
@@ -98,7 +101,6 @@ def test_aiokafka_changes_settings_and_adds_partitions(admin: Any, bootstrap: st
     assert len(admin.list_topics(TOPIC).topics[TOPIC].partitions) == 4
 
 
-@pytest.mark.filterwarnings("ignore:.*_text is deprecated:DeprecationWarning")
 def test_kafka_python_changes_settings_topics_groups_and_offsets(admin: Any, bootstrap: str) -> None:
     kafka: Any = import_module("kafka")  # not at the top, since it raises deprecation warnings
     resource, client = kafka.admin.ConfigResource, kafka.admin.KafkaAdminClient(bootstrap_servers=bootstrap)

@@ -14,12 +14,13 @@ import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.abc import AbstractTokenProvider
 from cryptography.hazmat.primitives.asymmetric import rsa
+from kafka_python_marks import KAFKA_PYTHON
 
 from .server import TEST_SETTINGS, ServerProcess
 from .waiting import DEADLINE_S, wait_until
 
 jwt = pytest.importorskip("jwt")
-pytestmark = pytest.mark.filterwarnings("ignore:.*_text is deprecated:DeprecationWarning")
+pytestmark = KAFKA_PYTHON
 
 TOPIC = "orders"
 OFFSET = 7

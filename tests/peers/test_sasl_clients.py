@@ -18,13 +18,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
+from kafka_python_marks import KAFKA_PYTHON
 from program_helpers import run
 from tls_helpers import TlsFolder
 
 from .server import TEST_SETTINGS, ServerProcess
 from .waiting import DEADLINE_S, wait_until
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*_text is deprecated:DeprecationWarning")
+pytestmark = KAFKA_PYTHON
 
 TOPIC = "orders"
 OFFSET = 7

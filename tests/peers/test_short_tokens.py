@@ -24,6 +24,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.abc import AbstractTokenProvider
 from cryptography.hazmat.primitives.asymmetric import ec
+from kafka_python_marks import KAFKA_PYTHON
 from tls_helpers import TlsFolder
 
 import callboard
@@ -51,7 +52,7 @@ RENEWED_S = LIFETIME_S / 5
 """How often the file with the token of Callboard's members is written."""
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*_text is deprecated:DeprecationWarning"),
+    *KAFKA_PYTHON,
     # aiokafka does not close the connections that the server has closed.
     pytest.mark.filterwarnings("ignore:Unclosed AIOKafkaConnection:ResourceWarning"),
     pytest.mark.timeout(RUN_S + 5 * DEADLINE_S),

@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 import confluent_kafka as confluent
 import pytest
 from aiokafka import AIOKafkaConsumer
+from kafka_python_marks import KAFKA_PYTHON
 from tls_helpers import TlsFolder
 
 from .server import TEST_SETTINGS, ServerProcess
 from .waiting import DEADLINE_S, wait_until
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*_text is deprecated:DeprecationWarning")
+pytestmark = KAFKA_PYTHON
 
 TOPIC = "orders"
 OFFSET = 7

@@ -16,6 +16,7 @@ from aiokafka import (  # type: ignore[import-untyped, unused-ignore]
 )
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as Place
+from kafka_python_marks import KAFKA_PYTHON
 from peers.waiting import wait_until
 
 from callboard.testing import BlockingTime, ThreadCoordinator
@@ -24,7 +25,7 @@ DAY_S = 24 * 3600
 LIBRDKAFKA_SESSION_S = 45  # its default
 TOPICS = {"jobs": 4}
 
-pytestmark = pytest.mark.callboard(topics=TOPICS)
+pytestmark = [*KAFKA_PYTHON, pytest.mark.callboard(topics=TOPICS)]
 
 
 @contextmanager
@@ -124,7 +125,6 @@ def test_rebalance_completes_without_silent_member(coordinator: ThreadCoordinato
 # Faults --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of kafka-python itself
 def test_kafka_python_handles_error_response(coordinator: ThreadCoordinator) -> None:
     kafka: Any = import_module("kafka")  # not at module level: the import uses deprecated functions of Python
     fault = coordinator.faults.fail("SyncGroup", group="workers", error="REBALANCE_IN_PROGRESS")
