@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import links
 import pytest
 import structlog
+from frozen_heap import FrozenHeap
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ settings.load_profile("callboard")
 
 # Sessions of Spark are short here: Java's optimizing compiler would use more CPU than it saves.
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+HEAP = FrozenHeap()
 
 SPARK = "tests/spark/"
 LONGEST_FIRST = ("spark", "simulation", "crashes", "node", "log", "bench")
@@ -52,22 +55,16 @@ def pytest_collection() -> Generator[None, object, object]:
     try:
         return (yield)
     finally:
-        freeze_heap()
+        HEAP.watch()
+        HEAP.restore()
         gc.enable()
 
 
-def freeze_heap() -> None:
-    """Modules and collected tests live until the end: each collection of garbage would look at all of them again."""
-    gc.unfreeze()
-    gc.collect()
-    gc.freeze()
-
-
-@pytest.fixture(scope="module")
-def heap_frozen_again() -> Iterator[None]:
-    """For tests that freeze and unfreeze the heap."""
+@pytest.fixture(autouse=True)
+def _frozen_heap() -> Iterator[None]:
+    """Tests and what they measure may freeze and unfreeze the heap."""
     yield
-    freeze_heap()
+    HEAP.restore()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -15,8 +15,6 @@ from callboard.bench.actor_designs import DESIGNS, BareDeque, Participant, Token
 from callboard.bench.actors import LABELS, PYKKA_MAX, UVLOOP, Aim, DesignRun, Row, _aims, _options
 from callboard.bench.harness import BenchError
 
-pytestmark = pytest.mark.usefixtures("heap_frozen_again")  # measuring freezes the heap
-
 RATES = {"flood_per_s", "bursts_per_s", "hops_per_s"}
 
 

@@ -14,8 +14,6 @@ from callboard.bench.harness import BenchError, interleaved, ratios, run_once
 from callboard.bench.timer_designs import DESIGNS, EMPTY, WORKS, Heap, TimerWorkload, Wheel, measure, measure_empty
 from callboard.bench.timers import AIM_TIMERS, BYTES_AIM, DESIGNS_OF, LABELS, WORST_MS_AIM, Row, _aims, _options
 
-pytestmark = pytest.mark.usefixtures("heap_frozen_again")  # measuring freezes the heap
-
 NEAR = WORKS["near"]
 TIMED = {"insert_ns", "renew_ns", "cancel_ns"}
 

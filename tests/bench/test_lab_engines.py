@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import subprocess
 import sys
@@ -59,8 +58,6 @@ FIELDS = {
     ),
     *("fairness", "right", "wrong", "python", "switch_interval_ms"),
 }
-pytestmark = pytest.mark.usefixtures("heap_frozen_again")  # measuring freezes and unfreezes the heap
-
 # Modules that a measured process must not import: they do not exist for all builds, and cost memory.
 HEAVY = {"kio", "uvloop", "structlog", "rich", "matplotlib"}
 
@@ -87,14 +84,6 @@ def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workloads, "PRECOMPUTED_STEPS", STEPS)
 
 
-@pytest.fixture
-def small_heap() -> Iterator[None]:
-    """A measurement collects garbage twice. Without the objects of the tests this is fast."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
 def measured(engine: Engine, workload: str) -> dict[str, Any]:
     """A small measurement that ends when ``REQUESTS_MIN`` requests were handled and ``SECONDS`` have passed."""
     groups, members = SMALL.get(workload, (6, 3))
@@ -113,7 +102,6 @@ def until_handled(engine: Engine, requests_min: int) -> Callable[[float], None]:
     return wait
 
 
-@pytest.mark.usefixtures("small_heap")
 @pytest.mark.parametrize("workload", WORKLOADS)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_engine_passes_oracle_on_every_workload(engine: str, workload: str) -> None:

@@ -12,8 +12,6 @@ import pytest
 
 from callboard.runtime.cli import serve
 
-pytestmark = pytest.mark.usefixtures("heap_frozen_again")
-
 EXAMINED_MAX = 13_000
 """Objects; each takes about 0.4 us."""
 

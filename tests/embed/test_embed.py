@@ -195,7 +195,6 @@ def test_cancelled_start_releases_the_folder(tmp_path: Path) -> None:
 # Global state ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("heap_frozen_again")
 def test_coordinator_changes_no_global_state_of_the_process(tmp_path: Path) -> None:
     """Interpreter settings, signals, logging, the working folder; and no thread is left."""
 
