@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from lab_made_up import line, made_up_run, step
 from lab_made_up import measured as measured_rates
+from lab_waiting import measure_until_handled
 from project_paths import ROOT
 
 from callboard.bench.concurrency import builds, measured_process, run, sweep
@@ -27,6 +28,12 @@ from callboard.bench.harness import BenchError
 
 PAGE = (ROOT / "docs" / "concurrency.md").read_text()
 MEASURE = ("--groups", "6", "--seconds", "0.05", "--members", "3", "--clients", "8")
+REQUESTS_MIN = 30
+
+
+@pytest.fixture(autouse=True)
+def _measurements_have_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    measure_until_handled(monkeypatch, REQUESTS_MIN)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from lab_made_up import line, mixed_run, step
+from lab_waiting import measure_until_handled
 
 from callboard.bench.concurrency import histograms, measured_process, run
 from callboard.bench.concurrency.plan import MeasurementStep
@@ -110,9 +111,12 @@ def test_histograms_without_hdrhistogram_are_refused_before_measuring(
     assert captured.out == ""
 
 
-def test_measured_histogram_has_all_latencies(capsys: pytest.CaptureFixture[str]) -> None:
+def test_measured_histogram_has_all_latencies(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Those of requests that were due and not sent included: at this rate most are."""
     hdr = pytest.importorskip("hdrh.histogram").HdrHistogram
+    measure_until_handled(monkeypatch, 30)
     arguments = ["--engine", "plain-loop", "--workload", "heartbeats", "--groups", "2", "--seconds", "0.05"]
     assert measured_process.main([*arguments, "--rate", "200000", "--histogram"]) == 0
     result = json.loads(capsys.readouterr().out)
