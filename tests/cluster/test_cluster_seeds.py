@@ -16,7 +16,7 @@ from .seeds_to_detection import ALL_MISTAKES
 from .simulated_cluster import Cluster, simulate
 from .violation import Violation
 
-SEEDS = 80
+SEEDS = 200
 PART = 20
 FOUND_WITHIN = 60
 """Seeds within which a planted mistake must be found that is not rare."""
