@@ -9,5 +9,6 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _heap_stays_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measurements unfreeze the heap and collect garbage, which with the objects of all tests takes a second."""
+    """Measurements change what is frozen and collect garbage. With the objects of all tests that takes a second."""
+    monkeypatch.setattr(gc, "freeze", lambda: None)
     monkeypatch.setattr(gc, "unfreeze", lambda: None)
