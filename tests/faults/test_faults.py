@@ -33,12 +33,12 @@ async def run(kind: str, cycles: int, folder: Path) -> Sequence[str]:
     return campaign.violations
 
 
-def test_two_kills(tmp_path: Path, postgres: None) -> None:
-    assert asyncio.run(run("kill", 2, tmp_path)) == []
+def test_five_kills(tmp_path: Path, postgres: None) -> None:
+    assert asyncio.run(run("kill", 5, tmp_path)) == []
 
 
-def test_two_freezes(tmp_path: Path, postgres: None) -> None:
-    assert asyncio.run(run("stop", 2, tmp_path)) == []
+def test_five_freezes(tmp_path: Path, postgres: None) -> None:
+    assert asyncio.run(run("stop", 5, tmp_path)) == []
 
 
 def test_two_cuts_of_the_network(tmp_path: Path, postgres: None) -> None:
@@ -55,7 +55,6 @@ def test_restart_under_fifty_clients(tmp_path: Path, postgres: None) -> None:
     assert asyncio.run(run("drain", 1, tmp_path)) == []
 
 
-@pytest.mark.long
 def test_kill_with_a_slow_bucket(tmp_path: Path) -> None:
     if (reason := missing_object_server()) is not None:
         skip_or_fail(reason)

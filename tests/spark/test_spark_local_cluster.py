@@ -55,7 +55,6 @@ def compacted_segments(url: str, partition: int) -> list[bool]:
     return asyncio.run(read())
 
 
-@pytest.mark.long
 def test_executors_read_and_compact_the_log_in_a_bucket(url: str, tmp_path: Path) -> None:
     environment = {**os.environ, "SPARK_HOME": str(link_spark(tmp_path / "spark")), "SPARK_LOCAL_IP": "127.0.0.1"}
     run = subprocess.run(
