@@ -10,11 +10,13 @@ import sys
 import sysconfig
 import tarfile
 from email.parser import Parser
+from importlib import metadata
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
 from import_graph import ROOT
+from packaging.specifiers import SpecifierSet
 from project_packages import FOLDERS, packages
 
 from callboard import __version__
@@ -22,6 +24,7 @@ from callboard import __version__
 DEADLINE_S = 300.0
 BUILD = "import sys; from setuptools import build_meta; getattr(build_meta, sys.argv[1])(sys.argv[2])"
 LINK = re.compile(r"(?<=\]\()[^)\s]+(?=\))")
+OLDEST_PYTHON = "3.11.0"  # of python_requires in setup.cfg
 INFO = f"callboard-{__version__}.dist-info"
 
 
@@ -141,3 +144,14 @@ def test_program_runs_from_a_fresh_environment(wheel: Path, tmp_path: Path) -> N
     assert call(program, "--version", folder=tmp_path).startswith("callboard ")
     assert "Usage: callboard serve" in call(program, "serve", "--help", folder=tmp_path)
     assert "server" in call(program, "bench", "--help", folder=tmp_path)
+
+
+def test_installed_packages_accept_oldest_python() -> None:
+    """A constraint that needs a newer Python than setup.cfg would stop ``make test`` there."""
+    assert SpecifierSet(metadata.metadata("callboard")["Requires-Python"]).contains(OLDEST_PYTHON)
+    refused = {
+        f"{package.name} {package.version}: {required}"
+        for package in metadata.distributions()
+        if (required := package.metadata["Requires-Python"]) and not SpecifierSet(required).contains(OLDEST_PYTHON)
+    }
+    assert not refused
