@@ -15,6 +15,8 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+from archives import extract
+
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "callboard-tests"
 DOWNLOAD_DEADLINE_S = 600
 
@@ -54,8 +56,7 @@ class SourceArchive(NamedTuple):
         )
         prefixes = tuple(f"{self.stem}/{name}/" for name in subfolders)
         with tarfile.open(archive) as tar:
-            tar.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)  # missing in 3.11.3
-            tar.extractall(folder, [member for member in tar.getmembers() if member.name.startswith(prefixes)])
+            extract(tar, folder, [member for member in tar.getmembers() if member.name.startswith(prefixes)])
         return folder / self.stem
 
     def _download(self, archive: Path) -> None:

@@ -9,6 +9,8 @@ import sys
 import tarfile
 from pathlib import Path
 
+from archives import extract
+
 ROOT = Path(__file__).resolve().parents[2]
 COMMIT = os.environ.get("CALLBOARD_OLDER", "") or "4d9527f7e9f7250b75a2447ff72bac72c0a58990"
 """By default the first version with a cluster."""
@@ -28,7 +30,7 @@ def install(folder: Path) -> Path:
     archive = _git("archive", COMMIT)
     assert archive.returncode == 0, archive.stderr.decode()
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
-        files.extractall(source, filter="data")
+        extract(files, source)
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
     _run([*pip, "--no-deps", "--no-build-isolation", "--target", str(packages), str(source)])
     imported = _run([*command(packages), sys.executable, "-c", "import callboard; print(callboard.__file__)"])

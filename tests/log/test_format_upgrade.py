@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from archives import extract
 from consumer_requests import consumer_heartbeat_values
 from crash_helpers import FETCH_VERSION, ClientReport, wrong_commits, wrong_members
 from log_helpers import LazyDisk
@@ -45,7 +46,7 @@ Content = dict[int, list[tuple[int, int, Record]]]
 def unpack_folder(folder: Path) -> Path:
     """The data folder of format 2."""
     with tarfile.open(STORED_FOLDER / "folder.tar.xz") as archive:
-        archive.extractall(folder, filter="data")
+        extract(archive, folder)
     return folder / "data"
 
 

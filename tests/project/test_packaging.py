@@ -15,6 +15,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+from archives import extract
 from import_graph import ROOT
 from packaging.specifiers import SpecifierSet
 from project_packages import FOLDERS, packages
@@ -49,7 +50,7 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     call(sys.executable, "-c", BUILD, "build_sdist", made, folder=source)
     [sdist] = made.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
-        archive.extractall(again, filter="data")
+        extract(archive, again)
     [unpacked] = again.iterdir()
     call(sys.executable, "-c", BUILD, "build_wheel", made, folder=unpacked)
     return made
