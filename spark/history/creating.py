@@ -8,6 +8,7 @@ gets its name by a hard link. Services show only what is durable; a folder needs
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -24,6 +25,9 @@ Create = Callable[[str, bytes], bool]
 
 SERVICES = {"s3": "S3Store", "gs": "GCSStore", "gcs": "GCSStore", "abfs": "AzureStore", "abfss": "AzureStore"}
 """The classes of obstore, by the scheme of the URL. pyarrow opens these URLs itself."""
+
+_CREATING = threading.Lock()
+"""The memory of fsspec, which one process uses, looks for a file and creates it in two steps."""
 
 
 def creator_of(url: str, filesystem: Any, root: Path) -> Create:
@@ -85,7 +89,8 @@ def _by_fsspec(url: str, filesystem: Any) -> Create:
         try:
             with suppress(FileExistsError):
                 filesystem.makedirs(str(Path(path).parent), exist_ok=True)
-            filesystem.pipe_file(path, data, mode="create")
+            with _CREATING:
+                filesystem.pipe_file(path, data, mode="create")
         except FileExistsError:
             return False
         except (NotImplementedError, TypeError):  # read-only, or without the parameter ``mode``

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -154,8 +155,20 @@ def _kill(*_arguments: object) -> None:
     raise KilledRun
 
 
-def test_of_writers_that_begin_at_the_same_commit_one_succeeds(url: str) -> None:
+def test_of_writers_that_begin_at_the_same_commit_one_succeeds(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In memory with a pause in which another thread could create the file."""
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    exists = MemoryFileSystem.exists
+
+    def exists_and_pause(self: Any, path: str, **options: Any) -> bool:
+        try:
+            return bool(exists(self, path, **options))
+        finally:
+            time.sleep(0.01)
+
     create_table(url, INFO, Disk())
+    monkeypatch.setattr(MemoryFileSystem, "exists", exists_and_pause)
     results: list[int | str] = []
     start = threading.Barrier(6)
 
