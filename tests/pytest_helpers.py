@@ -12,6 +12,9 @@ import links
 
 HERE = Path(__file__).resolve().parent
 TIMEOUT_S = 600
+PYTEST = ("-m", "pytest", "-p", "no:cacheprovider", "-p", "no:hypothesispytest")
+"""Hypothesis takes two seconds of CPU in each process, also for tests that do not use it."""
+
 PLUGIN = "callboard.runtime.testing.plugin.plugin"
 IS_INSTALLED = f"""
 from importlib.metadata import entry_points
@@ -40,7 +43,7 @@ def start(folder: Path, *arguments: str) -> str:
 def run(folder: Path, source: str, *options: str) -> str:
     """The output of pytest for a file of tests."""
     (folder / "test_made_up.py").write_text(source)
-    return start(folder, "-m", "pytest", "--strict-markers", "-p", "no:cacheprovider", *plugins(), *options)
+    return start(folder, *PYTEST, "--strict-markers", *plugins(), *options)
 
 
 def dedented(source: str) -> str:

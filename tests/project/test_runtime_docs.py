@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from doc_pages import DOCS, Block, blocks, dead_links, run, sections
+from pytest_helpers import PYTEST
 
 PAGE = DOCS / "runtime.md"
 DEADLINE_S = 600.0  # for a process that hangs
@@ -22,7 +23,7 @@ def run_tests(name: str, block: Block, folder: Path) -> None:
     path = folder / name
     path.write_text(block.code)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(folder), name],
+        [sys.executable, *PYTEST, "-q", "--rootdir", str(folder), name],
         cwd=folder,
         capture_output=True,
         text=True,
