@@ -7,7 +7,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 MADE_FROM := setup.cfg setup.py pyproject.toml constraints.txt
 # The build backend comes from constraints.txt too, so that what is tested does not change from one day to the next.
-INSTALL := $(PIP) install --quiet --no-build-isolation --constraint constraints.txt --editable
+# Modules are compiled when they are imported first: most of those in the libraries never are.
+INSTALL := $(PIP) install --quiet --no-compile --no-build-isolation --constraint constraints.txt --editable
 # Tests start hundreds of processes, which would compile every module again.
 export PYTHONDONTWRITEBYTECODE :=
 # Tests with real clients and with faults mostly wait, so they run beside the others.
