@@ -75,7 +75,7 @@ class Result(NamedTuple):
 
 def cpu_us(run: LoadResult) -> float:
     if run.server_cpu_s is None:
-        raise BenchError("CPU times of other processes are unknown on this system: it has no /proc")
+        raise BenchError("CPU times of other processes are unknown on this system: it is not Linux")
     if not run.server_cpu_s:
         raise BenchError("a server used no CPU time that the system has counted; give more --seconds")
     return 1e6 * run.server_cpu_s / run.answers

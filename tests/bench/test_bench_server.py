@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from itertools import cycle
+from itertools import cycle, product
 from pathlib import Path
 
 import pytest
@@ -19,13 +21,13 @@ from callboard.bench import server as bench
 from callboard.bench.__main__ import main as bench_main
 from callboard.bench.bare_server import Answers, BareConnection
 from callboard.bench.group_setup import Member, commit, commit_fields, committed, create_topic, join_members, leave
-from callboard.bench.harness import BenchError, ChildProcess, Server, parse_address, summarise
+from callboard.bench.harness import BenchError, ChildProcess, Server, parse_address, process_cpu_s, summarise
 from callboard.bench.load_connections import FRAMES, FrameSequence, LoadResult
 from callboard.bench.load_generator import COMMITS, Load, LoadProcess, commit_requests, group_names
 from callboard.bench.serving import callboard_server
 from callboard.bench.wire import Client, api
 
-SHORT_S = 0.2
+SHORT_S = 0.1
 HEAD = b"\0\0\0\x0a"
 FRAME = HEAD + bytes(10)  # size 10: a number of 2 bytes at 4 and one of 8 bytes at 6
 FIELDS = [(4, 2), (6, 8)]
@@ -59,27 +61,35 @@ def assert_measured(outcome: LoadResult, in_flight: int) -> None:
 # The bare server and the load -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("in_flight", [1, 16])
-@pytest.mark.parametrize("requests", bench.REQUESTS)
-def test_load_with_correct_responses_is_measured(bare: Server, requests: str, in_flight: int) -> None:
-    """Twice, because numbers continue from run to run, and long enough for sequences to wrap."""
+def test_load_with_correct_responses_is_measured(bare: Server) -> None:
+    """Twice, because numbers continue from run to run."""
     with LoadProcess(bare.address, 4, group_names(4), joins=False, server_pids=[bare.pid]) as load:
-        for _ in range(2):
+        for requests, in_flight in 2 * list(product(bench.REQUESTS, (1, 16))):
             outcome = load.run(requests, in_flight, SHORT_S)
             assert_measured(outcome, in_flight)
             assert outcome.server_cpu_s is None or outcome.server_cpu_s >= 0
 
 
-@pytest.mark.parametrize("in_flight", [1, 16])
-@pytest.mark.parametrize("requests", bench.REQUESTS)
+@pytest.mark.parametrize(("requests", "in_flight"), [(bench.REQUESTS[0], 1), *((name, 16) for name in bench.REQUESTS)])
 def test_load_with_wrong_correlation_id_raises(requests: str, in_flight: int) -> None:
     """Response number 500 is wrong only in its correlation id."""
     with (
         Server(["-m", "callboard.bench.bare_server", "--wrong-at", "500"], "the bare server") as server,
-        LoadProcess(server.address, 4, group_names(4), joins=False, server_pids=()) as load,
+        ExitStack() as stack,
+    ):
+        clients = [stack.enter_context(Client(server.address)) for _ in range(4)]
+        load = Load(clients, group_names(4), joins=False, server_pids=())
+        with pytest.raises(BenchError, match="a wrong response after"):  # long before 60 s
+            load.execute({"do": "run", "requests": requests, "in_flight": in_flight, "seconds": 60.0})
+
+
+def test_wrong_response_ends_the_process_of_the_load() -> None:
+    with (
+        Server(["-m", "callboard.bench.bare_server", "--wrong-at", "500"], "the bare server") as server,
+        LoadProcess(server.address, 1, group_names(1), joins=False, server_pids=()) as load,
         pytest.raises(BenchError, match="a wrong response after"),
     ):
-        load.run(requests, in_flight, 60.0)  # ends at the wrong answer, long before
+        load.run(COMMITS, 16, 60.0)
 
 
 def test_load_with_closed_connection_raises(bare: Server) -> None:
@@ -244,6 +254,20 @@ def test_bench_server_prints_table_and_writes_json(
 
 
 # The harness and the list ---------------------------------------------------------------------------------------------
+
+
+def test_cpu_time_of_a_process_is_that_of_its_clock() -> None:
+    before_s = time.process_time()
+    cpu_s = process_cpu_s(os.getpid())
+    assert cpu_s is not None
+    assert before_s <= cpu_s <= time.process_time()
+
+
+def test_process_that_has_ended_has_no_cpu_time() -> None:
+    with ChildProcess(["-c", "pass"], "the child") as child:
+        pass
+    assert process_cpu_s(child.pid) is None
+    assert process_cpu_s(None) is None
 
 
 def test_server_that_exits_is_reported_with_its_error() -> None:
