@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench_children import run_in_this_process
 
-from callboard.bench import actors
+from callboard.bench import actors, harness
 from callboard.bench.__main__ import main as bench_main
 from callboard.bench.actor_designs import DESIGNS, BareDeque, Participant, Token, measure
 from callboard.bench.actors import LABELS, PYKKA_MAX, UVLOOP, Aim, DesignRun, Row, _aims, _options
-from callboard.bench.harness import BenchError
+from callboard.bench.harness import BenchError, run_once
 
 RATES = {"flood_per_s", "bursts_per_s", "hops_per_s"}
 
@@ -74,7 +75,15 @@ def test_pass_tokens_visits_all_actors() -> None:
 # The bench ------------------------------------------------------------------------------------------------------------
 
 
-def test_bench_actors_prints_all_designs_and_targets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_measurement_in_a_process_prints_its_figures() -> None:
+    result = run_once(["-m", "callboard.bench.actor_designs", "loop", "5", "300", "20"], "the loop", 60.0)
+    assert set(result) >= RATES
+
+
+def test_bench_actors_prints_all_designs_and_targets(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(harness, "run_once", run_in_this_process)
     file = tmp_path / "actors.json"
     assert bench_main(["actors", "--quick", "--actors", "5", "--messages", "300", "--output", str(file)]) == 0
     output = capsys.readouterr().out

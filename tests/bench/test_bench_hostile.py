@@ -156,7 +156,10 @@ def test_prepare_batches_appends_a_batch_for_each_record(server: Server) -> None
     assert answer.topics[0].partitions[0].offset >= 1200
 
 
-def test_bench_hostile_prints_table_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_hostile_prints_table_and_writes_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hostile, "HEARTBEATS_PER_S", 200)
     json_path = tmp_path / "figures.json"
     arguments = ["--quick", "--only", "offset-commit,metrics", "--output", str(json_path)]
     assert bench_main(["hostile", *arguments]) == 0

@@ -11,7 +11,8 @@ import pytest
 
 from callboard.bench import members, rebalance
 from callboard.bench.__main__ import main as bench_main
-from callboard.bench.harness import BenchError
+from callboard.bench.harness import BenchError, Server
+from callboard.bench.hostile import free_port
 from callboard.bench.members import GROUP, MemberGroup
 from callboard.bench.members_bystander import Bystander, Span, Wait, longest_s
 from callboard.bench.rebalance_members import ConsumerProtocolMember, Group, Owners
@@ -19,11 +20,19 @@ from callboard.bench.serving import callboard_server
 from callboard.bench.wire import Client
 
 
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with callboard_server(tmp_path_factory.mktemp("server")) as running_server:
+        yield running_server
+
+
 @pytest.fixture
-def member_group() -> Iterator[MemberGroup]:
-    """Three members of one generation, with their assignments."""
+def member_group(
+    server: Server, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[MemberGroup]:
+    """Three members of one generation, with their assignments. Each test has a group of its own."""
+    monkeypatch.setattr(members, "GROUP", request.node.name)
     with ExitStack() as stack:
-        server = stack.enter_context(callboard_server())
         group = MemberGroup([stack.enter_context(Client(server.address)) for _ in range(3)])
         group.request_member_ids()
         group.join()
@@ -89,9 +98,8 @@ def test_wait_until_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
         members._wait_until(lambda: False, "it rains")
 
 
-def test_bystander_without_server_raises(tmp_path: Path) -> None:
-    with callboard_server(tmp_path) as server:
-        address = server.address
+def test_bystander_without_server_raises() -> None:
+    address = f"127.0.0.1:{free_port()}"
     with pytest.raises(BenchError, match=f"cannot connect to {address}"):
         Bystander(address, GROUP)
 

@@ -7,28 +7,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench_children import run_in_this_process
 
-from callboard.bench import timer_designs
+from callboard.bench import harness, timer_designs
 from callboard.bench.__main__ import main as bench_main
 from callboard.bench.harness import BenchError, interleaved, ratios, run_once
 from callboard.bench.timer_designs import DESIGNS, EMPTY, WORKS, Heap, TimerWorkload, Wheel, measure, measure_empty
-from callboard.bench.timers import AIM_TIMERS, BYTES_AIM, DESIGNS_OF, LABELS, WORST_MS_AIM, Row, _aims, _options
+from callboard.bench.timers import (
+    AIM_TIMERS,
+    BYTES_AIM,
+    DESIGNS_OF,
+    LABELS,
+    OBJECTS,
+    WORST_MS_AIM,
+    Row,
+    _aims,
+    _options,
+)
 
 NEAR = WORKS["near"]
 TIMED = {"insert_ns", "renew_ns", "cancel_ns"}
 
 
 # The designs ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("work", "name"), [(work, name) for work in WORKS for name in DESIGNS_OF[work] if name != "objects"]
-)
-def test_measure_of_every_design_expires_timers_at_their_tick(work: str, name: str) -> None:
-    """Measuring raises if they do not."""
-    figures = measure(name, WORKS[work], 150)
-    assert set(figures) >= {*TIMED, "expire_ns", "worst_ms", "wake_ups", "bytes"}
-    assert all(figures[figure_name] > 0 for figure_name in TIMED)
 
 
 def test_measure_of_objects_has_no_expiry() -> None:
@@ -99,7 +100,16 @@ def test_plan_renews_later_and_orders_far_deadlines() -> None:
 # The bench ------------------------------------------------------------------------------------------------------------
 
 
-def test_bench_timers_prints_all_designs_and_targets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_measurement_in_a_process_prints_its_figures() -> None:
+    result = run_once(["-m", "callboard.bench.timer_designs", "wheel", "near", "20"], "the wheel", 60.0)
+    assert set(result) >= TIMED
+
+
+def test_bench_timers_prints_all_designs_and_targets(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each design is measured with each kind of timers, which raises unless all expire at their tick."""
+    monkeypatch.setattr(harness, "run_once", run_in_this_process)
     file = tmp_path / "timers.json"
     assert bench_main(["timers", "--timers", "100", "--rounds", "1", "--output", str(file)]) == 0
     output = capsys.readouterr().out
@@ -111,6 +121,10 @@ def test_bench_timers_prints_all_designs_and_targets(tmp_path: Path, capsys: pyt
     assert set(rows) == {(work, design) for work, designs in DESIGNS_OF.items() for design in designs}
     assert rows["near", "wheel"]["x_wheel"]["insert_ns"] == 1
     assert rows["near", "objects"]["own_bytes"] is None
+    for (work, design), row in rows.items():
+        if work != EMPTY and design != OBJECTS:
+            assert set(row["figures"]) >= {*TIMED, "expire_ns", "worst_ms", "wake_ups", "bytes"}
+            assert all(row["figures"][name] > 0 for name in TIMED)
 
 
 def test_quick_is_one_round_with_fewer_timers() -> None:
