@@ -19,6 +19,7 @@ from structlog.testing import capture_logs
 
 from callboard.actors.records import OffsetRecord
 from callboard.runtime.common.errors import StartError
+from callboard.runtime.disk.threads import InlineThreads
 from callboard.runtime.log import journal
 from callboard.runtime.log.format.batch import read_batches
 from callboard.runtime.log.journal import journal_salt, read_rounds, scan_journal
@@ -38,7 +39,14 @@ def _short_journals(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def open_log(root: Path) -> OffsetsLog:
-    log = OffsetsLog(root, PARTITIONS, disk=LazyDisk(), segment_bytes=SEGMENT_BYTES, checkpoint_bytes=10**9)
+    log = OffsetsLog(
+        root,
+        PARTITIONS,
+        disk=LazyDisk(),
+        segment_bytes=SEGMENT_BYTES,
+        checkpoint_bytes=10**9,
+        threads=InlineThreads(),
+    )
     log.open()
     return log
 
@@ -200,7 +208,7 @@ def test_damaged_folder_has_files_of_all_kinds(killed_log: DamagedLog) -> None:
     assert {value for _, value in in_one_file} == {0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11}
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2, 3))])
 def test_start_with_any_changed_byte_loses_only_reported_records(
     killed_log: DamagedLog, tmp_path: Path, seed: int
 ) -> None:
@@ -221,7 +229,7 @@ def test_start_with_any_changed_byte_loses_only_reported_records(
             start_and_check(killed_log, root, name, damaged_records)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_start_with_any_truncated_file_loses_only_reported_records(
     killed_log: DamagedLog, tmp_path: Path, seed: int
 ) -> None:
