@@ -21,7 +21,7 @@ GROUPS = [f"group-{number}" for number in range(12)]
 SETTINGS: Mapping[str, Any] = {
     "offsets_topic_num_partitions": 2,
     "transaction_state_log_num_partitions": 1,
-    "offsets_topic_segment_bytes": 1000,
+    "offsets_topic_segment_bytes": 2000,
     "log_cleaner_enable": False,
 }
 DEADLINE_S = 120.0

@@ -30,12 +30,13 @@ from callboard.runtime.log.manifest import newest_manifest
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.reading.partition_reader import OffsetKey, live_offsets
 
-SECONDS = float(os.environ.get("CALLBOARD_STRESS_SECONDS", "3"))
+SECONDS = float(os.environ.get("CALLBOARD_STRESS_SECONDS", "2"))
 GRACE_MS = 2000  # reading these small logs takes much less
 GENERATIONS_MIN = 4
 READS_MIN = 10
 GROUPS = 40
-COMMITS = 1200
+COMMITS = 600
+PAUSE_S = 0.01  # between commits while the compactions that are waited for run
 PARTITION = "__consumer_offsets-0"
 
 
@@ -171,7 +172,7 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
     settings = {
         **TEST_SETTINGS,
         "offsets_topic_num_partitions": 2,
-        "offsets_topic_segment_bytes": 20_000,
+        "offsets_topic_segment_bytes": 10_000,
         "log_cleaner_backoff_ms": 50,
         "log_cleaner_min_cleanable_ratio": 0.1,
     }
@@ -187,8 +188,10 @@ def commit_until(server: ServerProcess, condition: Callable[[], bool]) -> dict[s
             group = f"group-{number % GROUPS}"
             commit(client, group, number)
             latest[group] = number
-            if number >= COMMITS and number % 100 == 0 and condition():
-                return latest
+            if number >= COMMITS:
+                if number % 20 == 0 and condition():
+                    return latest
+                time.sleep(PAUSE_S)
     raise AssertionError
 
 
@@ -223,7 +226,7 @@ def test_server_with_two_more_compactors_keeps_all_commits(server: ServerProcess
             started.append(subprocess.Popen([*command, "--grace-minutes", "0.05"], env=client_environment()))
         elif len(started) % 3 == 0:
             running[0].send_signal(signal.SIGKILL)
-        return generations(server) >= 6 and len(started) >= 6
+        return generations(server) >= 4 and len(started) >= 4
 
     latest_values = commit_until(server, run_compactors)
     for process in started:

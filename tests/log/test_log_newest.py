@@ -143,7 +143,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("fast", NUMPY_OPTIONS)
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(60))
 @given(
     log=logs,
     segment_starts=st.sets(st.integers(1, 13)),
@@ -165,7 +165,7 @@ def test_loading_newest_first_equals_oldest_first(
 
 
 @pytest.mark.parametrize("fast", NUMPY_OPTIONS)
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(30))
 @given(log=st.lists(plain | in_transactions | markers(), min_size=3, max_size=8), data=st.data())
 def test_damaged_batch_loses_only_its_records(folder: Path, fast: bool, log: list[Batch], data: st.DataObject) -> None:
     """Records before and after it are loaded, and its position is reported."""
@@ -284,13 +284,11 @@ print(loaded.records, tracemalloc.get_traced_memory()[1])
 def test_memory_of_loading_depends_on_keys_not_on_log_size(tmp_path: Path, fast: bool) -> None:
     """A log ten times as large with the same keys needs the same peak memory."""
 
+    pairs = [committed(f"group-{number}", number) for number in range(500)]
+    encoded = encode_log([(None, pairs)])
+
     def measure_peak(rounds: int) -> tuple[int, int]:
-        pairs = [committed(f"group-{number}", number) for number in range(500)]
-        base = 0
-        batches: list[bytes] = []
-        for _ in range(rounds):
-            batches += rebased(encode_log([(None, pairs)]), base)
-            base += len(pairs)
+        batches = [batch for number in range(rounds) for batch in rebased(encoded, number * len(pairs))]
         write_segments(tmp_path / "log", batches, range(0, rounds, 5))
         write_segments(tmp_path / "warm", batches[:1])
         command = [sys.executable, "-c", MEASURE, str(tmp_path), str(fast)]
