@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 import pytest
 from log_helpers import LazyDisk
@@ -100,17 +102,35 @@ def use_folder(data: Path, disk: Disk) -> None:
     repair(data, disk)
 
 
+Callers = tuple[tuple[str, int], ...]
+"""The files and lines of a call and of those that led to it, the innermost first."""
+
+
+def callers() -> Callers:
+    frame: FrameType | None = sys._getframe(2)
+    found = []
+    while frame is not None:
+        found.append((frame.f_code.co_filename, frame.f_lineno))
+        frame = frame.f_back
+    return tuple(found)
+
+
 class RecordingDisk(LazyDisk):
-    """Records the created names. ``at_creation`` is called before each creation with its number and path."""
+    """Records the created names, and where in the code each was created.
+
+    ``at_creation`` is called before each creation with its number and path.
+    """
 
     def __init__(self, at_creation: Callable[[int, Path], None] = lambda number, path: None) -> None:
         super().__init__()
         self.created: list[Path] = []
+        self.callers: list[Callers] = []
         self._at_creation = at_creation
 
     def open(self, path: Path, flags: int) -> int:
         if flags & os.O_CREAT and not os.path.lexists(path):
             self.created.append(path)
+            self.callers.append(callers())
             self._at_creation(len(self.created), path)
         return super().open(path, flags)
 
@@ -121,15 +141,16 @@ def kinds_of_names(paths: list[Path]) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def created(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The paths that ``use_folder`` creates, in order."""
+def used(tmp_path_factory: pytest.TempPathFactory) -> RecordingDisk:
+    """A disk on which ``use_folder`` has created its files."""
     disk = RecordingDisk()
     use_folder(tmp_path_factory.mktemp("folder") / "data", disk)
-    return disk.created
+    return disk
 
 
-def test_use_folder_creates_every_kind_of_file(created: list[Path]) -> None:
+def test_use_folder_creates_every_kind_of_file(used: RecordingDisk) -> None:
     """The tests below cover only the kinds of files that are created here."""
+    created = used.created
     kinds = kinds_of_names(created)
     assert {".lock", "callboard.json.new", "topics.json.new", "settings.json.new", ".log", "lock"} <= kinds
     assert any("torn" in kind for kind in kinds) and any("repairing" in kind for kind in kinds)
@@ -137,12 +158,16 @@ def test_use_folder_creates_every_kind_of_file(created: list[Path]) -> None:
     assert any(path.parent.name == "segments" or "segments" in str(path) for path in created)
 
 
-@pytest.mark.parametrize("victim_exists", [True, False])
+@pytest.mark.parametrize(("victim_exists", "calls"), [(True, None), (False, 3)])
 def test_symlink_at_each_created_name_leaves_its_target_alone(
-    created: list[Path], tmp_path: Path, victim_exists: bool
+    used: RecordingDisk, tmp_path: Path, victim_exists: bool, calls: int | None
 ) -> None:
-    """A link is created just before each file, which also covers names that cannot be predicted."""
-    for number in range(1, len(created) + 1):
+    """A link is created just before each file, which also covers names that cannot be predicted.
+
+    Of the files that are created by the same ``calls``, the innermost ones or all, it is the first one.
+    """
+    places = [place[:calls] for place in used.callers]
+    for number in sorted(places.index(place) + 1 for place in set(places)):
         folder = tmp_path / str(number)
         victim = folder / "victim"
         folder.mkdir()
@@ -259,8 +284,9 @@ def test_open_new_file_breaks_a_hard_link(tmp_path: Path) -> None:
 # Permissions ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mask", [0o000, 0o022, 0o027, 0o077])
-@pytest.mark.parametrize("file_mode", [0o600, 0o640, 0o660])
+@pytest.mark.parametrize(
+    ("mask", "file_mode"), [*((mask, 0o640) for mask in (0o000, 0o022, 0o027, 0o077)), (0o000, 0o600), (0o077, 0o660)]
+)
 def test_modes_of_created_files_do_not_depend_on_the_umask(tmp_path: Path, mask: int, file_mode: int) -> None:
     data = tmp_path / "new" / "data"
     disk = LazyDisk(file_mode)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
+import shutil
 import tracemalloc
 from collections.abc import Iterator
 from itertools import count
@@ -61,7 +62,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-@settings(max_examples=examples(120))
+@settings(max_examples=examples(48))
 @given(
     rounds=st.lists(logs, min_size=1, max_size=3),
     pauses_h=st.lists(st.sampled_from([0, 1, 30]), min_size=3),
@@ -108,7 +109,7 @@ def test_compaction_of_many_keys_with_keys_on_disk_writes_same_bytes(fast: bool)
 hashes = st.lists(st.sampled_from([b"\0", b"\1"]), min_size=HASH_BYTES, max_size=HASH_BYTES).map(b"".join)
 
 
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(40))
 @given(stored=st.sets(hashes, max_size=60), requested=st.sets(hashes, max_size=60))
 def test_hash_run_find_returns_stored_hashes(stored: set[bytes], requested: set[bytes]) -> None:
     """The hashes are so similar that the bytes of one often occur across two adjacent ones."""
@@ -122,7 +123,7 @@ def test_hash_run_find_returns_stored_hashes(stored: set[bytes], requested: set[
     assert disk.names(Path("/spill")) == []
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(20))
 @given(sizes=st.lists(st.integers(0, 60), max_size=30), seed=st.integers(0, 1000))
 def test_hash_runs_find_same_keys_as_set_and_stay_few(sizes: list[int], seed: int) -> None:
     disk, numbers, rng = FaultyDisk(), count(), random.Random(seed)
@@ -230,21 +231,28 @@ def peak_bytes(folder: Path, compaction_settings: CompactionSettings) -> int:
     return peak
 
 
-@pytest.mark.parametrize("fast", NUMPY_OPTIONS)
-def test_compaction_memory_stays_within_keys_bytes_max(tmp_path: Path, fast: bool) -> None:
-    limit_bytes, keys = 300_000, 30_000
+def write_keys(folder: Path, keys: int) -> Path:
     records = [RecordSpec(b"group and topic key %010d" % number, b"x") for number in range(keys)]
     batches = [BatchSpec(tuple(records[start : start + 100])) for start in range(0, keys, 100)]
+    write_files(Disk(), [batches, OPEN], folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def large_and_small(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Folders of partitions with many and with some keys."""
+    return [write_keys(tmp_path_factory.mktemp("keys") / FOLDER.name, keys) for keys in (30_000, 3_000)]
+
+
+@pytest.mark.parametrize("fast", NUMPY_OPTIONS)
+def test_compaction_memory_stays_within_keys_bytes_max(large_and_small: list[Path], tmp_path: Path, fast: bool) -> None:
+    large, small = large_and_small
+    limit_bytes = 300_000
     compaction_settings = ALWAYS._replace(fast=fast, chunk_bytes=16 * 1024)
-    peaks = {}
-    for keys_bytes_max in (
-        1 << 30,
-        limit_bytes,
-        1 << 30,
-        limit_bytes,
-    ):  # the second round has no imports or cache fills
-        folder = tmp_path / str(len(list(tmp_path.iterdir()))) / "__consumer_offsets-0"
-        write_files(Disk(), [batches, OPEN], folder)
+    compact(Disk(), shutil.copytree(small, tmp_path / "small"), compaction_settings._replace(keys_bytes_max=30_000))
+    peaks = {}  # without imports and caches that are filled once
+    for keys_bytes_max in (1 << 30, limit_bytes):
+        folder = shutil.copytree(large, tmp_path / str(keys_bytes_max) / FOLDER.name)
         peaks[keys_bytes_max] = peak_bytes(folder, compaction_settings._replace(keys_bytes_max=keys_bytes_max))
     assert peaks[1 << 30] > 12 * limit_bytes
     assert peaks[limit_bytes] < 4 * limit_bytes, "numpy's tables and a chunk are included"
