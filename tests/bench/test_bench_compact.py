@@ -35,6 +35,7 @@ def measured(tmp_path: Path, *arguments: str) -> dict[str, Any]:
 def test_bench_compact_prints_table_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = measured(tmp_path, "--no-spark")
     assert not any("Spark" in way for way in result["ways"])
+    assert result["spark_starts"] == []
     printed = capsys.readouterr().out
     assert "copy of the files" in printed
     assert "without Spark: disabled by --no-spark" in printed
@@ -56,14 +57,12 @@ def test_bench_compact_measures_spark_and_its_start(tmp_path: Path, capsys: pyte
     assert "Spark's start: " in capsys.readouterr().out
 
 
-def test_bench_compact_without_java_omits_spark(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_spark_is_missing_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is printed then is that of ``--no-spark``, with this reason."""
     pytest.importorskip("pyspark")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    assert measured(tmp_path)["spark_starts"] == []
-    assert "without Spark: Spark needs Java 17 or newer" in capsys.readouterr().out
+    assert compact.spark_is_missing().startswith("Spark needs Java 17 or newer")
 
 
 PROGRAM = """
