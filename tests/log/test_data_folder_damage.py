@@ -33,6 +33,7 @@ from damage_helpers import (
 from callboard.runtime.log.recovery.clean_stop import NOTE_NAME
 
 FLIP = "one bit flipped"
+SECOND_PARTITION = "__consumer_offsets-1"
 UNDETECTABLE = {("cut in half", ".journal")}
 """After a crash, a truncated journal file looks like one with an incomplete last frame, see docs/log.md."""
 
@@ -119,8 +120,12 @@ async def serve_and_damage(root: Path, pattern: str, damage: Damage, ending: str
 
 
 def patterns_while_running(stopped: Path, damage: Damage) -> list[str]:
-    """One for each file and folder that exists while a server runs, whatever it has written by then."""
+    """One for each file and folder that exists while a server runs, whatever it has written by then.
+
+    Of the two partitions, which have the same kinds of files, it is the first one.
+    """
     paths = [path for path in paths_in(stopped) if damage is delete or (stopped / path).is_file()]
+    paths = [path for path in paths if path.parts[0] != SECOND_PARTITION]
     return [*(str(path) for path in paths if path.name != NOTE_NAME), "journal/*.journal"]
 
 
