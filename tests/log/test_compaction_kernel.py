@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import shutil
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -39,7 +38,7 @@ from callboard.runtime.log.compaction.rewrite import DELETE_HORIZON_BIT
 from callboard.runtime.log.compaction.swap import CompactionSettings, compact
 from callboard.runtime.log.format.batch import HEADER_BYTES, read_batches
 from callboard.runtime.log.format.errors import DamagedBatch, UnsupportedCompression
-from callboard.runtime.log.manifest import log_files, manifest_folder, segments_folder, write_file
+from callboard.runtime.log.manifest import log_files, segments_folder, write_file
 from callboard.runtime.log.reading.segment import scan
 from callboard.runtime.testing.disk.faulty import FaultyDisk
 
@@ -250,7 +249,7 @@ def test_compact_splits_output_at_source_file_boundaries(disk: FaultyDisk) -> No
     assert [(segment.base, segment.end) for segment in log_files(disk, FOLDER).manifest.segments] == [(0, 10), (10, 20)]
 
 
-@settings(max_examples=examples(120))
+@settings(max_examples=examples(48))
 @given(rounds=st.lists(logs, min_size=1, max_size=3), pauses_h=st.lists(st.sampled_from([0, 1, 30]), min_size=3))
 def test_repeated_compaction_of_any_log_keeps_its_state(
     rounds: list[list[list[BatchSpec]]], pauses_h: list[int]
@@ -270,7 +269,7 @@ def test_repeated_compaction_of_any_log_keeps_its_state(
         assert contents(with_numpy, segments_folder(FOLDER)) == contents(without_numpy, segments_folder(FOLDER))
 
 
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(24))
 @given(files=logs)
 def test_second_compaction_changes_nothing(files: list[list[BatchSpec]]) -> None:
     disk = FaultyDisk()
@@ -308,11 +307,9 @@ def test_compaction_memory_is_bounded_by_keys_and_chunk(tmp_path: Path, fast: bo
     ]
     write_files(Disk(), [batches, OPEN], folder)
     compaction_settings = ALWAYS._replace(fast=fast, chunk_bytes=32 * 1024)
-    compact(
-        Disk(), folder, compaction_settings, on_bytes_read=lambda size: None
-    )  # warm-up: imports and caches are not measured
-    for path in (segments_folder(folder), manifest_folder(folder)):
-        shutil.rmtree(path)
+    warm_up = tmp_path / "warm-up"  # imports and caches are not measured
+    write_files(Disk(), [batches[:10], OPEN], warm_up)
+    compact(Disk(), warm_up, compaction_settings, on_bytes_read=lambda size: None)
     size = (folder / f"{0:020d}.log").stat().st_size
     assert size > 2_900_000
     tracemalloc.start()

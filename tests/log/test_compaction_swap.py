@@ -144,7 +144,7 @@ def test_kill_at_any_change_keeps_state_of_log(run_sequence: Callable[[Disk], No
 
 
 @with_each_sequence
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
 def test_power_loss_at_any_change_keeps_state_of_log(seed: int, run_sequence: Callable[[Disk], None]) -> None:
     state_before = by_manifest(disk_with_log())
     for faulty_disk in disks_after_every_kill(lambda: disk_with_log(seed), run_sequence):

@@ -24,6 +24,7 @@ from log_helpers import (
     offset,
     offsets_in,
 )
+from property_examples import examples
 from structlog.testing import capture_logs
 
 from callboard.actors.errors import ErrorCode
@@ -125,7 +126,7 @@ round_plans = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(24))
 @given(round_plans, st.sampled_from([200, 400, 10**6]), st.sampled_from([150, 500, 10**6]))
 def test_appended_records_are_read(
     tmp_path_factory: pytest.TempPathFactory,

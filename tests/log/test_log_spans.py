@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_helpers import TRANSACTIONAL, with_attributes
+from property_examples import examples
 
 from callboard.runtime.log.format.batch import HEADER_BYTES, LOG_APPEND_TIME_BIT, Producer, encode_batch, read_batches
 from callboard.runtime.log.format.errors import DamagedBatch, UnsupportedCompression
@@ -66,6 +67,7 @@ def tuples_of_records(data: bytes) -> list[RecordTuple]:
 
 
 @pytest.mark.parametrize("fast", NUMPY_OPTIONS)
+@settings(max_examples=examples(40))
 @given(encoded=st.lists(batches(), max_size=6))
 def test_columns_equal_decoded_records(fast: bool, encoded: Sequence[bytes]) -> None:
     data = b"".join(encoded)
@@ -88,6 +90,7 @@ def test_columns_equal_decoded_records(fast: bool, encoded: Sequence[bytes]) -> 
 
 
 @pytest.mark.parametrize("fast", NUMPY_OPTIONS)
+@settings(max_examples=examples(40))
 @given(encoded=st.lists(batches(), min_size=1, max_size=3))
 def test_record_spans_can_be_copied(fast: bool, encoded: Sequence[bytes]) -> None:
     """The ranges from ``start`` to ``end`` cover the batch: a compaction copies complete records."""
@@ -107,7 +110,7 @@ def test_record_spans_can_be_copied(fast: bool, encoded: Sequence[bytes]) -> Non
 def test_many_batches_are_decoded_together(fast: bool, count: int) -> None:
     """Long and short ones together; numpy decodes many batches on another path than few."""
     encoded, base = [], 0
-    for number in range(400):
+    for number in range(150):
         size = 1 + number % count
         encoded.append(
             encode_batch(base, 5, 5, [frame(0, delta, b"k%d" % delta, b"v" * (number % 90)) for delta in range(size)])
@@ -118,6 +121,7 @@ def test_many_batches_are_decoded_together(fast: bool, count: int) -> None:
 
 
 @pytest.mark.parametrize("fast", NUMPY_OPTIONS)
+@settings(max_examples=examples(40))
 @given(body=st.binary(max_size=60), count=st.integers(0, 5), attributes=st.sampled_from((0, 8, 16, 48)))
 def test_mismatched_records_are_refused_by_both_decoders(fast: bool, body: bytes, count: int, attributes: int) -> None:
     """Invalid bytes with a correct checksum: both decoders raise the same error with the same text."""
@@ -141,6 +145,7 @@ def test_compressed_batch_is_refused_with_its_codec(fast: bool) -> None:
         read_spans(data, whole_batches(data)[0], fast=fast, source="segment", position=100)
 
 
+@settings(max_examples=examples(40))
 @given(encoded=st.lists(batches(), min_size=1, max_size=3), damage=st.data())
 def test_buffer_ends_at_a_truncated_or_damaged_batch(encoded: Sequence[bytes], damage: st.DataObject) -> None:
     *intact, last_batch = encoded

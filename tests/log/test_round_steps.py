@@ -70,7 +70,7 @@ def random_entries(random: Random) -> list[Entry]:
 
 def test_round_in_steps_equals_round_at_once() -> None:
     random = Random(20)
-    for _ in range(60):
+    for _ in range(25):
         entries = random_entries(random)
         at_once, in_steps = encoder(), encoder()
         expected = at_once.encode(entries, NOW_MS, print)
