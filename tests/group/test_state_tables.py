@@ -7,7 +7,7 @@ cell has a wrong error code, names a wrong function, leads to a wrong state, or 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -98,12 +98,12 @@ def transition_mutants() -> Iterator[Mutant]:
                 yield Mutant(name, build_tables(transitions=with_cell(TRANSITIONS, state, event, other)))
 
 
-def failed_scenario() -> str | None:
+def failed_scenario(titles: Iterable[str] = SCENARIOS) -> str | None:
     """The title of the first scenario that does not have its outcomes; None if all have."""
-    for title, steps in SCENARIOS.items():
+    for title in titles:
         player = ScriptPlayer()
         try:
-            if any(player.play(command) != outcome for command, outcome in steps):
+            if any(player.play(command) != outcome for command, outcome in SCENARIOS[title]):
                 return title
         except Exception:
             return title
@@ -121,10 +121,15 @@ def test_scenario_has_its_outcomes(title: str) -> None:
 def test_each_wrong_cell_is_noticed(make_mutants: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     mutants = list(make_mutants())
     unnoticed = []
+    titles = list(SCENARIOS)
     for mutant in mutants:
         monkeypatch.setattr(ClassicGroup, "tables", mutant.tables)
-        if failed_scenario() is None:
+        title = failed_scenario(titles)
+        if title is None:
             unnoticed.append(mutant.name)
+        else:  # what notices a mutant often notices the next one
+            titles.remove(title)
+            titles.insert(0, title)
     assert len(mutants) >= 15
     assert not unnoticed, f"{len(unnoticed)} of {len(mutants)} wrong cells are not noticed"
 
