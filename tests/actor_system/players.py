@@ -177,7 +177,6 @@ def new_loop(kind: str) -> asyncio.AbstractEventLoop:
 @contextmanager
 def without_garbage_collector() -> Iterator[None]:
     """Disable the garbage collector, and logging, because pytest keeps each log record with its error."""
-    gc.collect()
     gc.disable()
     logging.disable(logging.CRITICAL)
     try:

@@ -54,7 +54,8 @@ def run_suite(suite: Path, outcomes: Path, dispatcher: str, *, inside: bool = Fa
         OUTCOMES: str(outcomes),
     }
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")} | variables
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "pykka_suite.plugin", "tests"]
+    options = ["-q", "--tb=line", "-p", "no:cacheprovider", "-p", "pykka_suite.plugin"]
+    command = [sys.executable, "-m", "pytest", *options, "tests"]
     completed = subprocess.run(
         command, cwd=suite, env=environ, capture_output=True, text=True, timeout=RUN_DEADLINE_S, check=False
     )

@@ -25,7 +25,7 @@ from callboard.actors.timer.messages import Wake
 from callboard.actors.writer import ROUND_MAX
 from callboard.runtime.engine.dispatcher import MESSAGES_A_TURN
 
-MEMBERS = 5_000
+MEMBERS = 2_000
 SESSION_MS = 10_000
 OTHER_GROUP = "other"
 
@@ -109,7 +109,7 @@ def counted_simulations(monkeypatch: pytest.MonkeyPatch) -> list[StepSimulation]
 
 
 @pytest.mark.parametrize("make_groups", [one_large_group, many_small_groups])
-def test_heartbeats_are_answered_while_5000_sessions_expire(
+def test_heartbeats_are_answered_while_many_sessions_expire(
     make_groups: Callable[[], dict[str, GroupData]], counted_simulations: list[StepSimulation]
 ) -> None:
     groups = make_groups()
@@ -130,7 +130,7 @@ def test_heartbeats_are_answered_while_5000_sessions_expire(
         assert simulation.post(DescribeGroup(group_id)).value.state == "Empty"
 
 
-def test_joins_are_answered_while_5000_sessions_expire(counted_simulations: list[StepSimulation]) -> None:
+def test_joins_are_answered_while_many_sessions_expire(counted_simulations: list[StepSimulation]) -> None:
     """The coordinator creates the new group while it gets a message from each group that becomes Empty."""
     simulation = StepSimulation(many_small_groups())
     counted_simulations.append(simulation)

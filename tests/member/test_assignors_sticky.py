@@ -276,18 +276,18 @@ def test_joining_member_moves_only_its_own_share(assignor: Assignor, count: int,
 
 
 @each
-def test_ten_thousand_topics_of_one_partition_are_balanced_in_total(assignor: Assignor) -> None:
+def test_many_topics_of_one_partition_are_balanced_in_total(assignor: Assignor) -> None:
     """Topics of one partition each, as for named resources. Half of the members subscribe to half of the topics."""
-    names = [f"tenants.t{number:05d}" for number in range(10_000)]
+    names = [f"tenants.t{number:05d}" for number in range(3_000)]
     group = AssignorGroup(assignor, dict.fromkeys(names, 1))
     generator = random.Random(1)
     for number in range(100):
-        group.join(f"m{number:02d}", names if number % 2 else generator.sample(names, 5_000))
-    assert sorted_share_sizes(group.rebalance_twice()) == [100] * 100
+        group.join(f"m{number:02d}", names if number % 2 else generator.sample(names, 1_500))
+    assert sorted_share_sizes(group.rebalance_twice()) == [30] * 100
     before = dict(group.members)
     group.join("n", names)
     group.rebalance_twice()
-    assert lost_partition_count(before, group.members) == len(group.members["n"].owned) == 99
+    assert lost_partition_count(before, group.members) == len(group.members["n"].owned) == 29
 
 
 # --- cooperative rebalances in two generations ---
