@@ -35,7 +35,7 @@ from callboard.runtime.member.shards import Assignment, Shard
 from callboard.runtime.testing.simulation.loop import Process, VirtualLoop
 from callboard.runtime.testing.simulation.loop import run as run_virtually
 
-SEEDS_A_RUN = 10
+SEEDS_A_RUN = 10 if "CALLBOARD_LEASE_SEED" in os.environ else 4
 FIRST_SEED = SEEDS_A_RUN * int(os.environ.get("CALLBOARD_LEASE_SEED", "0"))
 MEMBERS = 4
 LONG_S = 300.0
