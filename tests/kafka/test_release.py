@@ -22,7 +22,7 @@ from callboard.runtime.node.environment import Environment, WorkClocks
 
 __all__ = ["_no_garbage_collection", "_one_step_a_turn"]
 
-ITEMS = 9_000
+ITEMS = 4_000
 PARTITIONS = 3_000
 
 

@@ -15,7 +15,6 @@ import pytest
 from harness import (
     Client,
     MemoryClient,
-    NodeHarness,
     async_test,
     framed,
     heartbeat_values,
@@ -34,7 +33,7 @@ from callboard.actors.errors import ErrorCode
 from callboard.actors.group import members
 from callboard.actors.messages import Heartbeat, Joined, JoinGroup, Protocol
 from callboard.actors.strings import STRING_BYTES_MAX, fits_kafka_string
-from callboard.runtime.kafka.api import Api
+from callboard.runtime.kafka.api import APIS, Api
 from callboard.runtime.kafka.call import Call
 from callboard.runtime.kafka.codec.schemas import ERROR_MESSAGE_CHARS_MAX, schema
 from callboard.runtime.kafka.services import Origin
@@ -254,22 +253,19 @@ class Huge(bytes):
         return 2**31
 
 
-@pytest.mark.parametrize(("api", "version"), API_VERSIONS, ids=lambda value: getattr(value, "name", value))
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
 @async_test
-async def test_response_larger_than_a_frame_becomes_error(tmp_path: Path, api: Api, version: int) -> None:
-    harness = NodeHarness(tmp_path, {}, {})
-    await harness.start()
-    try:
-        client = MemoryClient(harness.node)
-        request = random_entity(message_type(api.name, version, "request"), Random(3))
-        call = Call(client.connection, schema(api.name, version), 7, request)
-        client.connection.requests.calls.append(call)
-        call.respond_with_bytes(Huge())
-        if not client.is_closed:
-            [answer] = await client.answered(1)
-            decode(api.name, version, answer)
-    finally:
-        await harness.node.stop()
+async def test_response_larger_than_a_frame_becomes_error(tmp_path: Path, api: Api) -> None:
+    async with running_node(tmp_path) as harness:
+        for version in versions(api.name):
+            client = MemoryClient(harness.node)
+            request = random_entity(message_type(api.name, version, "request"), Random(3))
+            call = Call(client.connection, schema(api.name, version), 7, request)
+            client.connection.requests.calls.append(call)
+            call.respond_with_bytes(Huge())
+            if not client.is_closed:
+                [answer] = await client.answered(1)
+                decode(api.name, version, answer)
 
 
 @async_test
