@@ -25,8 +25,8 @@ class MutantResult(NamedTuple):
     finding: str
 
 
-def run_mutant(name: str, seeds_max: int = SEEDS_MAX) -> MutantResult:
-    """Plant one mutant, and run its scenario until a seed fails."""
+def run_mutant(name: str, seeds_max: int = SEEDS_MAX, first_seed: int = 0) -> MutantResult:
+    """Plant one mutant, and run its scenario until a seed fails: ``first_seed`` before all others."""
     from simulation.mutations import MUTATIONS
     from simulation.scenarios import SCENARIOS
 
@@ -35,7 +35,7 @@ def run_mutant(name: str, seeds_max: int = SEEDS_MAX) -> MutantResult:
     mutant = MUTATIONS[name]
     with pytest.MonkeyPatch.context() as patch:
         mutant.plant(patch)
-        for seed in range(seeds_max):
+        for seed in (first_seed, *range(seeds_max)):
             failure = run_seed(SCENARIOS[mutant.scenario], seed).failure
             if failure is not None:
                 return MutantResult(name, seed + 1, f"{mutant.scenario}: {type(failure).__name__}: {failure}")

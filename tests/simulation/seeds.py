@@ -17,7 +17,7 @@ from callboard.runtime.testing.simulation.simulate import describe_failure, run_
 
 from .scenarios import SCENARIOS
 
-RUNS = int(os.environ.get("CALLBOARD_SIMULATION_RUNS", "250"))
+RUNS = int(os.environ.get("CALLBOARD_SIMULATION_RUNS", "120"))
 SEEDS_PER_RELEASE = 1000
 
 

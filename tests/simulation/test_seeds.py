@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import pairwise
 
 import pytest
@@ -24,6 +25,29 @@ QUICK_MEMBERS = (
     "shards that the leader adds are dropped",
 )
 QUICK_SEEDS = 100
+FOUND_BY = {
+    "interval: never synced": 5,
+    "work goes on while a member joins": 12,
+    "shards that the leader adds are dropped": 53,
+    "a refused assignment is used": 2,
+    "a refused takeover is not answered": 3,
+    "a refused takeover counts": 3,
+    "a refused takeover is not reverted": 3,
+    "leases count from answers": 3,
+    "the next reset is not guarded": 11,
+    "expiry ignores open transactions": 2,
+    "silence means that nothing is owned": 3,
+    "a live static member is replaced": 7,
+    "former owners commit": 8,
+    "renewed sessions end": 3,
+    "answers do not wait for the log": 10,
+    "refused records count": 10,
+    "given back before work has ended": 3,
+    "classic members get all of their targets": 6,
+}
+"""The first seed that finds a planted bug, unless it is one of the first two. It is tried before all others."""
+
+TIMELINE_SEEDS = (1, 0, *range(2, 60))  # the first two have all events
 EVENT_TEXTS = (
     *(
         "is killed",
@@ -52,7 +76,7 @@ EVENT_TEXTS = (
 )
 def test_planted_bug_is_found(name: str) -> None:
     """``python tests/mutate.py`` plants all of them."""
-    assert run_mutant(name, QUICK_SEEDS).seeds is not None
+    assert run_mutant(name, QUICK_SEEDS, FOUND_BY.get(name, 0)).seeds is not None
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
@@ -62,23 +86,31 @@ def test_every_bug_can_be_planted(name: str, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_every_mutation_and_scenario_is_run() -> None:
+    assert FOUND_BY.keys() <= MUTATIONS.keys()
     assert {mutant.scenario for mutant in MUTATIONS.values()} <= SCENARIOS.keys()
     run = [*test_seeds_apart.NAMES, *test_seeds_groups.NAMES, *test_seeds_log.NAMES]
     assert sorted(run) == sorted(SCENARIOS)
 
 
+def run_for_timeline(name: str, seed: int) -> list[str]:
+    return run_seed(SCENARIOS[name], seed, keeps_timeline=True).timeline
+
+
+known_timeline = cache(run_for_timeline)
+"""Two tests look at the timelines of the same seeds."""
+
+
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_seed_is_reproducible(name: str) -> None:
     """Failures could not be reproduced otherwise."""
-    first, second = (run_seed(SCENARIOS[name], 3, keeps_timeline=True).timeline for _ in range(2))
-    assert first == second
+    assert known_timeline(name, TIMELINE_SEEDS[0]) == run_for_timeline(name, TIMELINE_SEEDS[0])
 
 
 def test_timelines_contain_all_events() -> None:
     missing = list(EVENT_TEXTS)
-    for seed in range(60):
-        for scenario in SCENARIOS.values() if missing else ():
-            timeline = "\n".join(run_seed(scenario, seed, keeps_timeline=True).timeline)
+    for seed in TIMELINE_SEEDS:
+        for name in SCENARIOS:
+            timeline = "\n".join(known_timeline(name, seed)) if missing else ""
             missing = [word for word in missing if word not in timeline]
     assert missing == []
 
