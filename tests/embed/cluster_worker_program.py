@@ -13,7 +13,7 @@ import time
 
 import callboard
 
-STEP_S = 0.05
+STEP_S = 0.25
 SESSION_MS = 6000
 
 

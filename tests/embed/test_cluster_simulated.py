@@ -19,7 +19,7 @@ from callboard.runtime.member.shards import Shard
 from callboard.runtime.testing.simulation.loop import VirtualLoop
 from callboard.runtime.testing.simulation.loop import run as run_virtually
 
-SEEDS = range(6)
+SEEDS, LONG_SEEDS = range(2), range(2, 12)
 GROUPS = ("a", "b", "c")
 SHARDS = 3
 PROCESSES = 3
@@ -27,7 +27,10 @@ STEP_S = 0.4
 SETTLE_S = 90.0
 FAULTS = 5
 PROTOCOLS = ("classic", "consumer")
-RUNS = [*((seed, "classic") for seed in SEEDS), *((seed, "consumer") for seed in range(3))]
+RUNS = [
+    *(pytest.param(seed, protocol) for protocol in PROTOCOLS for seed in SEEDS),
+    *(pytest.param(seed, protocol, marks=pytest.mark.long) for protocol in PROTOCOLS for seed in LONG_SEEDS),
+]
 
 
 class Ledger:
