@@ -40,7 +40,7 @@ from callboard.runtime.kafka.codec.schemas import schema
 from callboard.runtime.kafka.codec.validation import STRING_BYTES_MAX
 
 LOG_CHARS_MAX = 600
-CUTS_MAX = 80
+CUTS_MAX = 40
 """At so many random bytes a long body is cut; a short one at each."""
 
 MEMORY_KIB_MAX = 64 * 1024  # allowed growth of the peak memory of the process

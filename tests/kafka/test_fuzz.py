@@ -37,7 +37,7 @@ from callboard.runtime.kafka.codec.message_json import write_message
 from callboard.runtime.kafka.codec.own_api import ASK_NODE
 from callboard.runtime.kafka.node_subjects import SUBJECTS
 
-FRAMES = int(os.environ.get("CALLBOARD_FUZZ_FRAMES", "20000"))
+FRAMES = int(os.environ.get("CALLBOARD_FUZZ_FRAMES", "10000"))
 SEED = int(os.environ.get("CALLBOARD_FUZZ_SEED", "20261122"))
 MEMORY_BYTES_MAX = 2**30  # for the valid requests; sizes in frames must not be allocated
 REQUEST_BYTES_MAX = 1_000_000

@@ -18,6 +18,7 @@ from actor_system.simulation import CoordinatorSimulation, classic_group
 from hypothesis import HealthCheck, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from property_examples import examples
 
 from callboard.actors.base import ActorRef
 from callboard.actors.errors import ErrorCode
@@ -350,4 +351,6 @@ class AnyWorld(RuleBasedStateMachine):
 
 
 TestAnyWorld = AnyWorld.TestCase
-TestAnyWorld.settings = settings(max_examples=100, stateful_step_count=50, suppress_health_check=[HealthCheck.too_slow])
+TestAnyWorld.settings = settings(
+    max_examples=examples(40), stateful_step_count=50, suppress_health_check=[HealthCheck.too_slow]
+)

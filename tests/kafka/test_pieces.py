@@ -28,8 +28,8 @@ from callboard.runtime.node.environment import Environment, WorkClocks
 
 __all__ = ["_one_step_a_turn"]
 
-ITEMS = 12_000
-PIECE_MAX = 10_000
+ITEMS = 8_000
+PIECE_MAX = 7_000
 """Executed lines. A loop over all items takes at least ``ITEMS``; decoding 32 topics takes some 4,000."""
 
 MANY_TOPICS = [f"unknown-{number}" for number in range(ITEMS // 2)]

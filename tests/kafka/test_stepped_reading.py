@@ -17,7 +17,7 @@ from callboard.runtime.kafka.codec.schemas import schema
 from callboard.runtime.kafka.codec.stepped_reading import ITEMS_A_STEP, ItemCount, TooManyItems
 
 ITEMS_MAX = 10_000
-SEEDS = 6
+SEEDS = 3
 ERRORS = (KeyError, ValueError, IndexError, OverflowError)
 
 each_request = pytest.mark.parametrize(

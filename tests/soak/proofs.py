@@ -46,6 +46,7 @@ RESET_CLIENTS = (
     "java-consumer",
 )
 MANY_EXAMPLES = "CALLBOARD_EXAMPLE_FACTOR=20"
+PROPERTY_TESTS = ("tests/log", "tests/kafka/test_nothing_hangs.py")
 
 
 def no_obstacle() -> str | None:
@@ -166,8 +167,10 @@ def run_long_tests(seed: int) -> str | None:
 
 
 def run_properties(seed: int) -> str | None:
-    """The property tests of the log, with twenty times as many examples."""
-    return run_pytest("tests/log", f"PYTEST_ADDOPTS=-m hypothesis --hypothesis-seed={seed}", MANY_EXAMPLES)
+    """The property tests of the log, and that no request waits for ever, with twenty times as many examples."""
+    options = f"PYTEST_ADDOPTS=-m hypothesis --hypothesis-seed={seed}"
+    failures = (run_pytest(path, options, MANY_EXAMPLES) for path in PROPERTY_TESTS)
+    return next(filter(None, failures), None)
 
 
 def run_cluster_model(seed: int) -> str | None:
@@ -310,7 +313,8 @@ PROOFS: Mapping[str, Proof] = {
     "leases": Proof(run_leases, 500, 1, "CALLBOARD_LEASE_SEED={seed} pytest tests/member/test_member_lease.py"),
     "long-tests": Proof(run_long_tests, 1, 1, "pytest tests -m long"),
     "properties": Proof(
-        run_properties, 100, 1, f"{MANY_EXAMPLES} pytest tests/log -m hypothesis --hypothesis-seed={{seed}}"
+        *(run_properties, 100, 1),
+        f"{MANY_EXAMPLES} pytest {' '.join(PROPERTY_TESTS)} -m hypothesis --hypothesis-seed={{seed}}",
     ),
     "cluster-kill": faults_proof("kill", 100),
     "cluster-stop": faults_proof("stop", 100),
