@@ -1,4 +1,4 @@
-"""Hundreds of crash runs on a disk that loses unsynced writes: acknowledged records survive each of them.
+"""Crash runs on a disk that loses unsynced writes: acknowledged records survive each of them.
 
 ``CALLBOARD_CRASH_RUNS`` sets the number of runs, ``CALLBOARD_CRASH_SEED`` the first seed. A failure prints the command
 that repeats its run and prints its events. ``make soak`` runs 200,000 of them.
@@ -14,9 +14,9 @@ from .crash_run import CrashRun
 from .migrations import MigrationRun
 from .mutations import MUTATIONS, replay_of_unsynced_journal
 
-RUNS = int(os.environ.get("CALLBOARD_CRASH_RUNS", "200"))
+RUNS = int(os.environ.get("CALLBOARD_CRASH_RUNS", "100"))
 FIRST_SEED = int(os.environ.get("CALLBOARD_CRASH_SEED", "0"))
-MIGRATION_RUNS = 40
+MIGRATION_RUNS = 20
 CHUNKS = 10
 MUTANT_SEEDS_MAX = 3000
 FOUND_BY = {
@@ -85,9 +85,12 @@ def story(seed: int) -> list[str]:
 
 def test_same_seed_gives_same_story() -> None:
     """So a failure can be repeated."""
-    assert [story(seed) for seed in range(20)] == [story(seed) for seed in range(20)]
+    assert [story(seed) for seed in range(8)] == [story(seed) for seed in range(8)]
 
 
 def test_seeds_cover_all_events() -> None:
-    everything = "\n".join(line for seed in range(200) for line in story(seed))
-    assert [word for word in EVENTS if word not in everything] == []
+    missing = list(EVENTS)
+    for seed in range(200):
+        text = "\n".join(story(seed)) if missing else ""
+        missing = [word for word in missing if word not in text]
+    assert missing == []
