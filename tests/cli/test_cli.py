@@ -17,6 +17,8 @@ import pytest
 from program_helpers import DEADLINE_S, PROGRAM, STAND_IN, refusal, run, serving
 
 from callboard import __version__
+from callboard.runtime.cli import serve
+from callboard.runtime.cli.main import main
 from callboard.runtime.log.folder import FORMAT, INFO_NAME
 from callboard.runtime.node.listening import bind
 from callboard.runtime.settings.address import Address
@@ -127,8 +129,23 @@ def test_settings_json_lists_all_settings(tmp_path: Path) -> None:
         (["--config", "."], "cannot read the config file '.'"),
     ],
 )
-def test_serve_with_invalid_argument_prints_one_line(tmp_path: Path, arguments: list[str], message: str) -> None:
-    assert message in refusal("serve", *arguments, folder=tmp_path)
+def test_serve_with_invalid_argument_prints_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    arguments: list[str],
+    message: str,
+) -> None:
+    """In this process, before anything of it is changed. Further tests run the program and look at its exit code."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["callboard", "serve", *arguments])
+    monkeypatch.setattr(serve, "run_node", lambda *_arguments, **_options: pytest.fail("the server has started"))
+    with pytest.raises(SystemExit) as end:
+        main()
+    out, err = capfd.readouterr()
+    assert (end.value.code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("callboard: ") and message in err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_config_file_with_invalid_toml_is_refused(tmp_path: Path) -> None:
