@@ -19,7 +19,8 @@ from program_helpers import DEADLINE_S, PROGRAM, STAND_IN, refusal, run, serving
 from callboard import __version__
 from callboard.runtime.cli import serve
 from callboard.runtime.cli.main import main
-from callboard.runtime.log.folder import FORMAT, INFO_NAME
+from callboard.runtime.common.errors import StartError
+from callboard.runtime.log.folder import FORMAT, INFO_NAME, DataFolder
 from callboard.runtime.node.listening import bind
 from callboard.runtime.settings.address import Address
 from callboard.runtime.settings.listener_settings import LISTENER_SETTINGS
@@ -178,8 +179,9 @@ def test_empty_data_folder_name_is_refused(tmp_path: Path) -> None:
 
 def test_data_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    for data in ("file", "file/data"):
-        assert data in refusal("serve", "--listen", "127.0.0.1:0", "--data", data, folder=tmp_path)
+    assert "file/data" in refusal("serve", "--listen", "127.0.0.1:0", "--data", "file/data", folder=tmp_path)
+    with pytest.raises(StartError, match="/file: found a file, expected a folder"):
+        DataFolder(tmp_path / "file")
     assert (tmp_path / "file").read_text() == "mine"
 
 
