@@ -81,37 +81,25 @@ def rounds(chance: random.Random, count: int, first: int = 0) -> list[tuple[int,
 
 
 def test_keep_copies_each_record_of_closed_segments_once(spark: SparkSession, log: WrittenLog, tmp_path: Path) -> None:
-    """In two runs over a growing log; a third run finds nothing new."""
+    """In two runs over a growing log, which is compacted between them; a third run finds nothing new."""
     table = tmp_path / "table"
     first = keep(spark, log.data, table)
-    expected = records_in_log(log.data)
-    assert first.missing == 0
-    assert records_in_table(HistoryTable.open(table).rows(spark)) == expected
-    assert (first.records, first.partitions, first.problems) == (len(expected), 2, ())
-    assert len({value[0] // DAY_MS for value in expected.values()}) == len(list(table.glob("day=*"))) > 2
-
-    log.write(*rounds(random.Random(2), 40, first=40))
-    second = keep(spark, log.data, table)
-    expected = records_in_log(log.data)
-    assert records_in_table(HistoryTable.open(table).rows(spark)) == expected
-    assert first.records + second.records == len(expected)
-    assert keep(spark, log.data, table)[:3] == (0, 0, second.commit)
-
-
-def test_table_contains_records_removed_by_later_compaction(
-    spark: SparkSession, log: WrittenLog, tmp_path: Path
-) -> None:
     all_records = records_in_log(log.data)
-    keep(spark, log.data, tmp_path / "table")
+    assert first.missing == 0
+    assert records_in_table(HistoryTable.open(table).rows(spark)) == all_records
+    assert (first.records, first.partitions, first.problems) == (len(all_records), 2, ())
+    assert len({value[0] // DAY_MS for value in all_records.values()}) == len(list(table.glob("day=*"))) > 2
+
     for folder in partition_folders(log.data).values():
         assert compact(Disk(), folder, ALWAYS) is not None
     assert len(records_in_log(log.data)) < len(all_records)
-    log.write(*rounds(random.Random(3), 20, first=40))
-    later = records_in_log(log.data)
-    keep(spark, log.data, tmp_path / "table")
-    table = HistoryTable.open(tmp_path / "table")
-    assert records_in_table(table.rows(spark)) == all_records | later
-    assert table.progress().complete_since_ms == 0
+    log.write(*rounds(random.Random(2), 40, first=40))
+    second = keep(spark, log.data, table)
+    expected = all_records | records_in_log(log.data)
+    assert records_in_table(HistoryTable.open(table).rows(spark)) == expected
+    assert HistoryTable.open(table).progress().complete_since_ms == 0
+    assert first.records + second.records == len(expected)
+    assert keep(spark, log.data, table)[:3] == (0, 0, second.commit)
 
 
 @pytest.mark.parametrize("format", ["nonsense", "csv"])
