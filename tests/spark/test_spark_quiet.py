@@ -24,31 +24,17 @@ DEADLINE_S = 600.0
 JVM = "WARNING: Using incubator modules"  # printed by Java before it reads Spark's or Callboard's settings
 
 
-def test_spark_command_prints_only_its_result(java: None, tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    DataFolder(data).close()
-    write(data, 3, [plain(0, OffsetRecord("g", "t", 0, OffsetValue(1, -1, "", 5)))])
-    completed = subprocess.run(
-        [sys.executable, "-m", "callboard", "analyse", "commits", "--data", str(data)],
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(LINKS.parent), os.environ.get("PYTHONPATH", "")])},
-    )
-    assert completed.returncode == 0, completed.stderr
-    assert [line.split()[0] for line in completed.stdout.splitlines()] == ["group", "g"]
-    assert [line for line in completed.stderr.splitlines() if not line.startswith(JVM)] == []
+PROGRAM = """
+import sys
 
-
-FAILING_TASK = """
+from callboard.spark.commands import questions
 from callboard.spark.session import short_message, session
 
 def fail(batches):
     raise ValueError("what was wrong")
     yield
 
-with session("test", "local[1]") as spark:
+with session("test") as spark:
     try:
         spark.range(1).mapInArrow(fail, "id bigint").collect()
     except Exception as error:
@@ -57,20 +43,30 @@ with session("test", "local[1]") as spark:
         spark.range(1).write.format("nonsense").save("nowhere")
     except Exception as error:
         print(short_message(error))
+    try:
+        questions.main(["commits", "--data", sys.argv[1]])
+    except SystemExit as end:
+        print("exit code", end.code)
 """
 
 
-def test_task_failure_is_printed_as_one_line(java: None) -> None:
+def test_command_prints_only_its_result_and_task_failure_is_one_line(java: None, tmp_path: Path) -> None:
+    """In the session of the commands, which this process starts and ends."""
+    data = tmp_path / "data"
+    DataFolder(data).close()
+    write(data, 3, [plain(0, OffsetRecord("g", "t", 0, OffsetValue(1, -1, "", 5)))])
     completed = subprocess.run(
-        [sys.executable, "-c", FAILING_TASK],
+        [sys.executable, "-c", PROGRAM, str(data)],
         capture_output=True,
         text=True,
         timeout=DEADLINE_S,
         check=False,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(LINKS.parent), os.environ.get("PYTHONPATH", "")])},
     )
-    first, second = completed.stdout.splitlines()
+    assert completed.returncode == 0, completed.stderr
+    first, second, *table, last = completed.stdout.splitlines()
     assert first == "ValueError: what was wrong" and "DATA_SOURCE_NOT_FOUND" in second and "nonsense" in second
+    assert [line.split()[0] for line in table] == ["group", "g"] and last == "exit code 0"
     assert [line for line in completed.stderr.splitlines() if not line.startswith(JVM)] == []
 
 
