@@ -29,7 +29,9 @@ def compact_cluster(url: str) -> str:
 
 
 def main(url: str, master: str) -> None:
-    with session("test", master) as spark:
+    # Executors do not read SPARK_SUBMIT_OPTS: they get the options of the other Java processes of the tests.
+    settings = {"spark.executor.extraJavaOptions": os.environ.get("SPARK_SUBMIT_OPTS", "")}
+    with session("test", master, settings) as spark:
         register(spark)
         log = spark.read.format("callboard").option("cluster", url).load()
         before = log.count()
