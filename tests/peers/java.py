@@ -5,18 +5,18 @@ All print what their clients do as JSON lines. Kafka's jars are found by Maven (
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from real_kafka.kafka import JAVA_OPTIONS, programs
 
 from .peer import CommandProcess, EventProcess
 from .peer_main import AUTO_COMMIT_INTERVAL_MS, HEARTBEAT_INTERVAL_MS
 
 TOOLS = "org.apache.kafka.tools"
 CLIENTS = "org.apache.kafka.clients.consumer"
-# For a quick start: these programs run too briefly to profit from the JIT compiler's optimisations.
-JAVA = ("java", "-Xmx64m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+JAVA = ("java", "-Xmx64m", *JAVA_OPTIONS)
 EXIT_CODE_SIGTERM = 128 + 15
 
 CONSUMER_CONFIG = {
@@ -104,9 +104,8 @@ class JavaConsumer(JavaProgram):
 class JavaMembers(CommandProcess):
     """Members of a group of the consumer protocol, in one process: see ``JavaMembers.java``."""
 
-    def __init__(self, jars: Path, classes: Path, name: str, folder: Path, bootstrap: str, group: str) -> None:
-        path = f"{classes}:{jars}/*"
-        super().__init__(name, folder, [*JAVA, "-cp", path, "JavaMembers", bootstrap, group])
+    def __init__(self, jars: Path, name: str, folder: Path, bootstrap: str, group: str) -> None:
+        super().__init__(name, folder, [*JAVA, "-cp", f"{programs()}:{jars}/*", "JavaMembers", bootstrap, group])
 
     def of(self, member: str, kind: str) -> list[Any]:
         """The events of a member."""
@@ -132,13 +131,6 @@ class JavaMembers(CommandProcess):
             elif event["event"] in ("revoked", "lost"):
                 owned -= set(event["partitions"])
         return frozenset(owned)
-
-
-def compile_members(jars: Path, classes: Path) -> None:
-    """Compile ``JavaMembers.java`` into a folder. Raises CalledProcessError."""
-    program = Path(__file__).with_name("JavaMembers.java")
-    flags = [f"-J{flag}" for flag in JAVA[1:]]
-    subprocess.run(["javac", *flags, "-proc:none", "-cp", f"{jars}/*", "-d", str(classes), str(program)], check=True)
 
 
 class JavaProducer(JavaProgram):

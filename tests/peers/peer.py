@@ -16,7 +16,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from .waiting import wait_until
+from .waiting import DEADLINE_S, wait_until
 
 LIBRARIES = ("confluent", "aiokafka", "kafka_python")
 TESTS = Path(__file__).parent.parent
@@ -111,6 +111,8 @@ class EventProcess:
 class CommandProcess(EventProcess):
     """A process that obeys commands. ``ask`` runs one there and returns its result."""
 
+    answer_deadline_s = DEADLINE_S
+
     def __init__(self, name: str, folder: Path, command: list[str]) -> None:
         self._numbers = count(1)
         super().__init__(name, folder, command)
@@ -125,7 +127,8 @@ class CommandProcess(EventProcess):
         """Run a command there and return its answer: ``{"result": ...}`` or ``{"error": text}``."""
         number = next(self._numbers)
         self._send(json.dumps({"id": number, "do": command, "arguments": arguments}))
-        answers = wait_until(lambda: self._answers(number), bool, f"{self.name}'s answer to {command}")
+        description = f"{self.name}'s answer to {command}"
+        answers = wait_until(lambda: self._answers(number), bool, description, self.answer_deadline_s)
         return answers[0]
 
     def close(self) -> None:

@@ -22,6 +22,7 @@ from cluster.probe import TOPIC
 from command_helpers import command
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from real_kafka.kafka import programs
 
 from callboard.runtime.cli.groups import commands
 from callboard.runtime.settings.address import Address as ListenAddress
@@ -116,8 +117,7 @@ def first_offset(bootstrap: str) -> int:
 def test_javas_admin_asks_all_nodes(
     groups: dict[str, ClusterServer], servers: list[ClusterServer], class_path: Path
 ) -> None:
-    program = str(Path(__file__).with_name("GroupAdmin.java"))
-    arguments = ["-cp", f"{class_path}/*", program, bootstrap(servers[:1]), TOPIC, *groups]
+    arguments = ["-cp", f"{programs()}:{class_path}/*", "GroupAdmin", bootstrap(servers[:1]), TOPIC, *groups]
     done = subprocess.run([*JAVA, *arguments], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert done.returncode == 0, done.stderr
     names = sorted(groups)

@@ -20,7 +20,7 @@ from callboard import Coordinator
 from callboard.runtime.embed.thread import ThreadCoordinator
 
 from .group_clients import PARTITIONS, PATIENT_SESSION_TIMEOUT_MS, GroupClients, wait_until_partitions_are_shared
-from .java import CLIENTS, JavaConsumer, JavaMembers, compile_members
+from .java import CLIENTS, JavaConsumer, JavaMembers
 from .peer import Record
 from .peer_main import AUTO_COMMIT_INTERVAL_MS, PARTITIONS_PER_TOPIC
 from .test_consumer_protocol import SETTINGS
@@ -121,8 +121,7 @@ def java_members(bootstrap: str, kind: str, jars: Path, folder: Path, closing: E
 
 def java_members_of_the_consumer_protocol(bootstrap: str, jars: Path, folder: Path, closing: ExitStack) -> list[Member]:
     """Their ``poll`` raises UnknownMemberIdException if they are evicted while they ask for committed offsets."""
-    compile_members(jars, folder)
-    process = JavaMembers(jars, folder, "members", folder, bootstrap, GROUP)
+    process = JavaMembers(jars, "members", folder, bootstrap, GROUP)
     closing.callback(process.finish)
     options = {"auto_commit_interval_ms": str(AUTO_COMMIT_INTERVAL_MS), "polls_after_errors": True}
     for name in NAMES:

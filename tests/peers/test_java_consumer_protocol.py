@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import Producer
 
 from .group_clients import PARTITIONS, is_fair_share
-from .java import JavaMembers, JavaProducer, compile_members
+from .java import JavaMembers, JavaProducer
 from .peer_main import PARTITIONS_PER_TOPIC
 from .server import ServerProcess
 from .test_consumer_protocol import SETTINGS, SHORT_SESSION_TIMEOUT_MS
@@ -30,16 +30,15 @@ PAUSE_S = 0.005  # between two records of a ``Load``
 class JavaGroup:
     """A group whose members are in several processes."""
 
-    def __init__(self, jars: Path, classes: Path, folder: Path, bootstrap: str, closing: ExitStack) -> None:
+    def __init__(self, jars: Path, folder: Path, bootstrap: str, closing: ExitStack) -> None:
         self._jars = jars
-        self._classes = classes
         self._folder = folder
         self.bootstrap = bootstrap
         self._closing = closing
 
     def members(self, name: str, group: str = GROUP) -> JavaMembers:
         """A process for members."""
-        members = JavaMembers(self._jars, self._classes, name, self._folder, self.bootstrap, group)
+        members = JavaMembers(self._jars, name, self._folder, self.bootstrap, group)
         self._closing.callback(members.finish)
         return members
 
@@ -78,20 +77,12 @@ class Load(threading.Thread):
         self.join()
 
 
-@pytest.fixture(scope="module")
-def classes(class_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with our program, compiled."""
-    folder = tmp_path_factory.mktemp("classes")
-    compile_members(class_path, folder)
-    return folder
-
-
 @pytest.fixture
-def java_group(class_path: Path, classes: Path, tmp_path: Path) -> Iterator[JavaGroup]:
+def java_group(class_path: Path, tmp_path: Path) -> Iterator[JavaGroup]:
     settings = {**SETTINGS, "group_consumer_session_timeout_ms": SHORT_SESSION_TIMEOUT_MS}
     options = ("--topic", f"{TOPIC}:{PARTITIONS_PER_TOPIC}", "--topic", f"{OTHER_TOPIC}:1")
     with ExitStack() as closing, ServerProcess(tmp_path, settings=settings, options=options) as server:
-        yield JavaGroup(class_path, classes, tmp_path, server.bootstrap, closing)
+        yield JavaGroup(class_path, tmp_path, server.bootstrap, closing)
 
 
 @pytest.fixture

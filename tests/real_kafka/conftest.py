@@ -11,7 +11,9 @@ import pytest
 from peers.server import TEST_SETTINGS, ServerProcess
 
 from .kafka import KafkaUnavailable, RealKafka, jars, missing
+from .new_kafka import NewKafka
 from .side_by_side import Address, SideBySide
+from .tools import KafkaTools
 
 # HOST:PORT of a broker that replaces our server, to test these tests.
 BOOTSTRAP = os.environ.get("CALLBOARD_TEST_BOOTSTRAP")
@@ -36,6 +38,21 @@ def real_kafka(kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> It
     kafka.start()
     yield kafka
     kafka.stop()
+
+
+@pytest.fixture(scope="session")
+def new_kafka(kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> NewKafka:
+    """Makes stopped nodes that have their topics, but no groups."""
+    assert kafka_jars
+    return NewKafka(tmp_path_factory.mktemp("new-kafka"))
+
+
+@pytest.fixture(scope="session")
+def kafka_tools(kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaTools]:
+    """Kafka's tools, in one process for the whole session."""
+    tools = KafkaTools(kafka_jars, tmp_path_factory.mktemp("kafka-tools"))
+    yield tools
+    tools.finish()
 
 
 @pytest.fixture(scope="session")

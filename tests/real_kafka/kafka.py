@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import fcntl
+import hashlib
 import os
 import shutil
 import socket
@@ -25,7 +26,13 @@ VERSION = "4.3.1"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "callboard-tests"
 
 HOST = "127.0.0.1"
+# For a quick start: these programs run too briefly to profit from the JIT compiler's optimisations.
+JAVA_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 MAX_HEAP = "-Xmx512m"
+TESTS = Path(__file__).parent.parent
+PROGRAMS = tuple(
+    TESTS / name for name in ("peers/GroupAdmin.java", "peers/JavaMembers.java", "real_kafka/KafkaTools.java")
+)
 START_DEADLINE_S = 120.0
 STOP_DEADLINE_S = 60.0
 DOWNLOAD_DEADLINE_S = 900.0
@@ -94,6 +101,20 @@ def jars(wanted: Jars = KAFKA) -> Path:
     return folder
 
 
+def programs() -> Path:
+    """Return the folder with our Java programs, compiled. It is in the cache, and named after their source."""
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in PROGRAMS)).hexdigest()[:12]
+    folder = CACHE / f"programs-{VERSION}-{digest}"
+    with _file_lock(folder.with_suffix(".lock")):
+        if not folder.exists():
+            new = folder.with_suffix(f".{os.getpid()}")
+            flags = [f"-J{option}" for option in JAVA_OPTIONS]
+            command = ["javac", *flags, "-proc:none", "--release", "17", "-cp", f"{jars()}/*", "-d", str(new)]
+            subprocess.run([*command, *map(str, PROGRAMS)], check=True)
+            new.rename(folder)
+    return folder
+
+
 class RealKafka:
     """One Kafka node, with its log in ``data``. ``start`` returns when the group coordinator is ready.
 
@@ -155,15 +176,27 @@ class RealKafka:
         return coordinator["error_code"] == "NONE" and described["groups"][0]["error_code"] not in NOT_READY
 
     def _format(self) -> None:
+        """Copy a formatted folder. All nodes have the same cluster id."""
+        formatted = CACHE / f"formatted-{VERSION}"
+        with _file_lock(formatted.with_suffix(".lock")):
+            if not formatted.exists():
+                self._make_formatted(formatted)
+        shutil.copytree(formatted, self.data)
+
+    def _make_formatted(self, target: Path) -> None:
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         command = self._java(
             "kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "-c", str(self._properties)
         )
         result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         assert result.returncode == 0, f"Kafka's folder cannot be formatted\n{result.stdout}{result.stderr}"
+        new = target.with_name(f"{target.name}.{os.getpid()}")
+        shutil.copytree(self.data, new)
+        new.rename(target)
+        shutil.rmtree(self.data)
 
     def _java(self, *arguments: str) -> list[str]:
-        return ["java", MAX_HEAP, "-XX:TieredStopAtLevel=1", "-cp", self._class_path, *arguments]
+        return ["java", MAX_HEAP, *JAVA_OPTIONS, "-cp", self._class_path, *arguments]
 
 
 def _properties(port: int, controller_port: int, data: Path, settings: Mapping[str, object]) -> str:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import csv
 import re
 import shutil
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from peers.server import TEST_SETTINGS as OUR_SETTINGS
 from peers.server import ServerProcess
 from peers.waiting import wait_until
@@ -29,35 +27,25 @@ from callboard.runtime.log.manifest import log_files
 from callboard.runtime.log.partition import TOPIC, TRANSACTIONS_TOPIC
 from callboard.runtime.log.reading.segment import scan
 
-from .kafka import TEST_SETTINGS, RealKafka
+from .kafka import RealKafka
+from .new_kafka import (
+    DEADLINE_S,
+    PARTITIONS,
+    RECORDS,
+    SETTINGS,
+    TRANSACTION_PARTITIONS,
+    NewKafka,
+    make_topic,
+)
+from .tools import GROUP_COMMAND, KafkaTools, ToolResult
 
-DEADLINE_S = 300.0
-PARTITIONS, TRANSACTION_PARTITIONS = 5, 3
-SETTINGS = {
-    **TEST_SETTINGS,
-    "offsets.topic.num.partitions": PARTITIONS,
-    "transaction.state.log.num.partitions": TRANSACTION_PARTITIONS,
-}
 CODECS = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-RECORDS = 10
-GROUP_COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
-DUMP = "org.apache.kafka.tools.DumpLogSegments"
 EXPECTED_LINES = re.compile(
     r"Non-consecutive offsets in .*\.log|  -?\d+ is followed by \d+|Consumer group 'shop' has no active members\."
 )
 """Harmless lines on standard error: compacted files, files without offset 0, a group without members."""
 
 pytestmark = pytest.mark.usefixtures("kafka_jars")
-
-
-def make_topic(bootstrap: str) -> None:
-    """Create the topic orders with one partition and some records."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(DEADLINE_S)
-    producer = Producer({"bootstrap.servers": bootstrap})
-    for _ in range(RECORDS):
-        producer.produce("orders", b"x", partition=0)
-    assert producer.flush(DEADLINE_S) == 0
 
 
 def commit(bootstrap: str, group: str, *offsets: int) -> None:
@@ -115,32 +103,40 @@ def main(module: Any, *arguments: object) -> int:
 # Kafka's log ---------------------------------------------------------------------------------------------------------
 
 
-def filled_kafka(folder: Path) -> tuple[Path, list[list[str]]]:
-    """Return the log of a Kafka that was run with each codec, and its last offsets."""
-    offset_rows: list[list[str]] = []
+def filled_kafka(folder: Path, new_kafka: NewKafka) -> tuple[Path, list[list[str]]]:
+    """Return the log of a Kafka that has used each codec, and its last offsets."""
     producers = []
-    for codec, number in CODECS.items():
-        kafka = RealKafka(folder, {**SETTINGS, "offsets.topic.compression.codec": number})
-        kafka.start()
-        try:
-            if not offset_rows:
-                make_topic(kafka.bootstrap)
+    kafka = new_kafka(folder, {**SETTINGS, "offsets.topic.compression.codec": CODECS["gzip"]})
+    kafka.start()
+    try:
+        for codec, number in CODECS.items():
+            if codec != "gzip":
+                wait_until(lambda: use_codec(kafka, codec), lambda used: number in used, codec)  # noqa: B023
             for partition in range(PARTITIONS):
                 commit(kafka.bootstrap, f"{codec}-{partition}", 1, 2, 3 + partition)
             commit(kafka.bootstrap, f"of aborted {codec}", 5)
             for name, end in (("committed", "commit"), ("aborted", "abort"), ("open", "")):
                 producers.append(transaction(kafka.bootstrap, f"{name} {codec}", 7, end))
             add_static_member(kafka.bootstrap, f"members {codec}")
-            offset_rows = table(kafka.bootstrap, folder / "told.csv")
-        finally:
-            kafka.stop()
+        offset_rows = table(kafka.bootstrap, folder / "told.csv")
+    finally:
+        kafka.stop()
     return kafka.data, offset_rows
 
 
+def use_codec(kafka: RealKafka, codec: str) -> set[int]:
+    """Let Kafka compress the records of groups with a codec from now on; return the codecs that it has used."""
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    change = ConfigEntry("compression.type", codec, incremental_operation=AlterConfigOpType.SET)
+    topic = ConfigResource(ConfigResource.Type.TOPIC, TOPIC, incremental_configs=[change])
+    admin.incremental_alter_configs([topic])[topic].result(DEADLINE_S)
+    commit(kafka.bootstrap, f"{codec}-0", 1)
+    return codecs_in(kafka.data)
+
+
 @pytest.fixture(scope="module")
-def from_kafka(tmp_path_factory: pytest.TempPathFactory, kafka_jars: Path) -> tuple[Path, list[list[str]]]:
-    assert kafka_jars
-    return filled_kafka(tmp_path_factory.mktemp("from-kafka"))
+def from_kafka(tmp_path_factory: pytest.TempPathFactory, new_kafka: NewKafka) -> tuple[Path, list[list[str]]]:
+    return filled_kafka(tmp_path_factory.mktemp("from-kafka"), new_kafka)
 
 
 def codecs_in(data: Path) -> set[int]:
@@ -200,21 +196,6 @@ def test_copied_kafka_folders_are_served(from_kafka: tuple[Path, list[list[str]]
 # Our log -------------------------------------------------------------------------------------------------------------
 
 
-def stopped_kafka(folder: Path) -> RealKafka:
-    """Return a stopped Kafka with its internal topics, and with records in the topic orders."""
-    kafka = RealKafka(folder, SETTINGS)
-    kafka.start()
-    try:
-        make_topic(kafka.bootstrap)
-        with Wire(kafka.host, kafka.port) as wire:
-            wire.ask("find_coordinator", 3, key="any", key_type=1)
-        last = kafka.data / f"{TRANSACTIONS_TOPIC}-{TRANSACTION_PARTITIONS - 1}" / "partition.metadata"
-        wait_until(last.exists, bool, "Kafka's topic for transactions", DEADLINE_S)
-    finally:
-        kafka.stop()
-    return kafka
-
-
 def filled_data(folder: Path, *options: str) -> tuple[Path, list[list[str]]]:
     """Make a log of many segments, most of them compacted (with options); return it and the server's last offsets."""
     settings = {
@@ -246,27 +227,28 @@ def closed_segments(data: Path) -> list[Path]:
     return [path for folder in data.glob(f"{TOPIC}-*") for path in sorted(folder.glob("*.log"))[:-1]]
 
 
-def test_kafka_starts_on_exported_log(kafka_jars: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    kafka = stopped_kafka(tmp_path)
+def test_kafka_starts_on_exported_log(
+    kafka_tools: KafkaTools, new_kafka: NewKafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kafka = new_kafka(tmp_path, SETTINGS)
     data, offset_rows = filled_data(tmp_path)
     assert any(log_files(Disk(), folder).manifest.generation for folder in data.glob(f"{TOPIC}-*"))
     assert main(export, "--data", data, "--kafka-dir", kafka.data) == 0
     for folder in sorted(kafka.data.glob("__*_*-*")):
         if not folder.name.startswith("__cluster"):
-            assert_kafka_reads(kafka_jars, folder)
+            assert_kafka_reads(kafka_tools, folder)
     kafka.start()
     try:
         assert table(kafka.bootstrap, tmp_path / "theirs.csv") == offset_rows
-        listed = java(kafka_jars, GROUP_COMMAND, "--bootstrap-server", kafka.bootstrap, "--list", "--state")
+        command = (GROUP_COMMAND, "--bootstrap-server", kafka.bootstrap)
+        listed = checked(kafka_tools.run(*command, "--list", "--state"))
         assert [line.split() for line in listed.splitlines() if line.startswith("members")] == [["members", "Stable"]]
-        described = java(
-            kafka_jars, GROUP_COMMAND, "--bootstrap-server", kafka.bootstrap, "--describe", "--group", "shop"
-        )
+        described = checked(kafka_tools.run(*command, "--describe", "--group", "shop"))
         assert ["shop", "orders", "0", "4", str(RECORDS), str(RECORDS - 4)] in [
             line.split()[:6] for line in described.splitlines()
         ]
         assert first_offset(kafka.bootstrap, "shop") == 4
-        assert reset_export(kafka_jars, kafka.bootstrap, tmp_path) == {"shop": 4, "simple-0": 39}
+        assert reset_export(kafka_tools, kafka.bootstrap, tmp_path) == {"shop": 4, "simple-0": 39}
         capsys.readouterr()
         commit(kafka.bootstrap, "shop", 6)
     finally:
@@ -295,28 +277,28 @@ def first_offset(bootstrap: str, group: str) -> int | None:
     return record.offset()
 
 
-def reset_export(jars: Path, bootstrap: str, folder: Path) -> Mapping[str, int]:
+def reset_export(tools: KafkaTools, bootstrap: str, folder: Path) -> Mapping[str, int]:
     """Export the offsets of two groups with Kafka's tool; return them as read by our parser."""
     options = ["--reset-offsets", "--all-topics", "--to-current", "--dry-run", "--export"]
     groups = ["--group", "shop", "--group", "simple-0"]
-    (folder / "reset.csv").write_text(java(jars, GROUP_COMMAND, "--bootstrap-server", bootstrap, *options, *groups))
+    exported = tools.run(GROUP_COMMAND, "--bootstrap-server", bootstrap, *options, *groups)
+    (folder / "reset.csv").write_text(checked(exported))
     offsets_by_group = read_table(folder / "reset.csv", pytest.fail)
     return {group: offset.offset for group, offsets in offsets_by_group.items() for offset in offsets.values()}
 
 
-def java(jars: Path, *arguments: str) -> str:
-    command = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*", *arguments]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=2 * DEADLINE_S, check=False)
-    unexpected_lines = [line for line in result.stderr.splitlines() if line and not EXPECTED_LINES.fullmatch(line)]
-    assert (result.returncode, unexpected_lines) == (0, []), result.stdout
-    return result.stdout
+def checked(result: ToolResult) -> str:
+    """Return what a tool has printed. Assert that it has found no error."""
+    unexpected_lines = [line for line in result.err.splitlines() if line and not EXPECTED_LINES.fullmatch(line)]
+    assert (result.code, unexpected_lines) == (0, []), result.out
+    return result.out
 
 
-def assert_kafka_reads(jars: Path, folder: Path) -> None:
+def assert_kafka_reads(tools: KafkaTools, folder: Path) -> None:
     """Assert that Kafka's DumpLogSegments reads all files of a partition without errors."""
     decoder = "--offsets-decoder" if folder.name.startswith(TOPIC) else "--transaction-log-decoder"
     paths = sorted(folder.glob("*.log"))
     if paths:
-        printed = java(jars, DUMP, decoder, "--print-data-log", "--files", ",".join(str(path) for path in paths))
+        printed = checked(tools.dump(decoder, *paths))
         assert printed.count("Dumping ") == len(paths)
         assert "isvalid: false" not in printed and "invalid" not in printed, printed

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import struct
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,11 +16,11 @@ from peers.waiting import wait_until
 
 from callboard.runtime.cli.groups.reset import read_offsets
 
-from .kafka import RealKafka, jars
+from .kafka import RealKafka
 from .paired_requests import commit_values, fetch_all, join_values, leave, metadata_values, sync_values
 from .side_by_side import Address, PairedConnection, PairedValue, SideBySide
+from .tools import GROUP_COMMAND, KafkaTools, ToolResult
 
-COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 CONFIG_COMMAND = "kafka.admin.ConfigCommand"
 DEADLINE_S = 120.0
 RECORDS = 10
@@ -99,18 +98,16 @@ def add_member(line: PairedConnection, group: str) -> PairedValue:
     return member
 
 
-def call(address: Address, arguments: str, command: str = COMMAND) -> subprocess.CompletedProcess[str]:
-    bootstrap = ["--bootstrap-server", f"{address[0]}:{address[1]}"]
-    java = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{jars()}/*", command, *bootstrap]
-    return subprocess.run([*java, *arguments.split()], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+def call(tools: KafkaTools, address: Address, arguments: str, command: str = GROUP_COMMAND) -> ToolResult:
+    return tools.run(command, "--bootstrap-server", f"{address[0]}:{address[1]}", *arguments.split())
 
 
-def run(address: Address, arguments: str) -> list[str]:
+def run(tools: KafkaTools, address: Address, arguments: str) -> list[str]:
     """Run the command; return its exit code and lines, sorted and with the values of OWN replaced."""
-    result = call(address, arguments)
-    lines = (SERVER_VALUES.sub("<own>", line) for line in (result.stdout + result.stderr).splitlines())
+    result = call(tools, address, arguments)
+    lines = (SERVER_VALUES.sub("<own>", line) for line in (result.out + result.err).splitlines())
     output_lines = [" ".join(line.split()) for line in lines if not line.startswith("\tat ")]
-    return sorted([f"exit code {result.returncode}", *filter(None, output_lines)])
+    return sorted([f"exit code {result.code}", *filter(None, output_lines)])
 
 
 # The order matters: read-only commands are before those with changes.
@@ -137,43 +134,48 @@ STEPS = {
 }
 
 
-def test_group_command_output_equals_kafka(addresses: Addresses, line: PairedConnection, member: PairedValue) -> None:
+def test_group_command_output_equals_kafka(
+    kafka_tools: KafkaTools, addresses: Addresses, line: PairedConnection, member: PairedValue
+) -> None:
     """Each command prints the same lines for both servers, and the expected text."""
     ours, theirs = addresses
     for arguments, expected in STEPS.items():
-        output_lines = run(ours, arguments)
+        output_lines = run(kafka_tools, ours, arguments)
         assert any(expected in output_line for output_line in output_lines), f"{arguments}: {output_lines}"
-        assert output_lines == run(theirs, arguments), arguments
+        assert output_lines == run(kafka_tools, theirs, arguments), arguments
         for group in ("idle", "shop"):
             fetch_all(line, group)
         line.ask("heartbeat", 3, group_id="shop", generation_id=1, member_id=member, group_instance_id=None)
     leave(line, 3, "shop", member)
 
 
-def test_config_command_changes_and_shows_settings_of_groups(our_address: Address) -> None:
+def test_config_command_changes_and_shows_settings_of_groups(kafka_tools: KafkaTools, our_address: Address) -> None:
     """``kafka-configs.sh``. The answers that it shows are those of Kafka, see ``kafka/test_api_group_configs.py``."""
     group = "--entity-type groups --entity-name shop"
-    added = call(our_address, f"{group} --alter --add-config consumer.session.timeout.ms=50000", CONFIG_COMMAND)
-    assert "Completed updating config for group shop." in added.stdout, added.stderr
-    shown = call(our_address, "--entity-type groups --describe", CONFIG_COMMAND)
-    assert "Dynamic configs for group shop are:" in shown.stdout, shown.stderr
+    change = f"{group} --alter --add-config consumer.session.timeout.ms=50000"
+    added = call(kafka_tools, our_address, change, CONFIG_COMMAND)
+    assert "Completed updating config for group shop." in added.out, added.err
+    shown = call(kafka_tools, our_address, "--entity-type groups --describe", CONFIG_COMMAND)
+    assert "Dynamic configs for group shop are:" in shown.out, shown.err
     values = (
         "DYNAMIC_GROUP_CONFIG:consumer.session.timeout.ms=50000, DEFAULT_CONFIG:group.consumer.session.timeout.ms=45000"
     )
-    assert f"synonyms={{{values}}}" in shown.stdout
+    assert f"synonyms={{{values}}}" in shown.out
 
 
 def test_reset_offsets_export_is_reimported(
-    addresses: Addresses, line: PairedConnection, member: PairedValue, tmp_path: Path
+    kafka_tools: KafkaTools, addresses: Addresses, line: PairedConnection, member: PairedValue, tmp_path: Path
 ) -> None:
     """--from-file and ``callboard groups reset`` read the output of --export."""
     assert member
     commit(line, "exported", "orders", 3)
     for address in addresses:
         file = tmp_path / "offsets.csv"
-        exported = call(address, "--reset-offsets --group exported --all-topics --to-latest --dry-run --export")
-        file.write_text(exported.stdout)
+        exported = call(
+            kafka_tools, address, "--reset-offsets --group exported --all-topics --to-latest --dry-run --export"
+        )
+        file.write_text(exported.out)
         assert read_offsets(file) == {("orders", 0): RECORDS}
-        output_lines = run(address, f"--reset-offsets --group exported --from-file {file} --execute")
+        output_lines = run(kafka_tools, address, f"--reset-offsets --group exported --from-file {file} --execute")
         assert f"exported orders 0 {RECORDS}" in output_lines
     fetch_all(line, "exported")

@@ -20,7 +20,8 @@ from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.manifest import newest_manifest
 
 from .kafka import RealKafka
-from .test_exchange import DEADLINE_S, SETTINGS, add_static_member, commit, main, make_topic
+from .new_kafka import DEADLINE_S, SETTINGS, make_topic
+from .test_exchange import add_static_member, commit, main
 from .test_spark_compaction import Live, folders, live
 
 SMALL_SEGMENTS = {**SETTINGS, "log.roll.ms": 20}

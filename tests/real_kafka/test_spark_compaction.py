@@ -21,17 +21,9 @@ from callboard.runtime.log.manifest import log_files, newest_manifest
 from callboard.runtime.log.partition import TOPIC
 from callboard.runtime.log.reading.segment import scan
 
-from .kafka import RealKafka
-from .test_exchange import (
-    PARTITIONS,
-    SETTINGS,
-    TRANSACTION_PARTITIONS,
-    assert_kafka_reads,
-    filled_data,
-    main,
-    stopped_kafka,
-    table,
-)
+from .new_kafka import PARTITIONS, SETTINGS, TRANSACTION_PARTITIONS, NewKafka
+from .test_exchange import assert_kafka_reads, filled_data, main, table
+from .tools import KafkaTools
 
 DEADLINE_S = 600.0
 KEEP_OFFSETS = {**SETTINGS, "offsets.retention.minutes": 2**31 - 1}  # the log's commits are years old
@@ -55,13 +47,6 @@ def generated(folder: Path) -> Path:
     write_log(root, shape._replace(group_record_rate=0.0), seed=11)
     DataFolder(root, PARTITIONS, TRANSACTION_PARTITIONS).close()
     return root
-
-
-def kafka_with_topics(folder: Path, settings: dict[str, object]) -> RealKafka:
-    """Return a stopped Kafka with its internal topics."""
-    stopped = stopped_kafka(folder)
-    assert stopped.data.is_dir()
-    return RealKafka(folder, settings)
 
 
 def folders(data: Path) -> list[Path]:
@@ -115,17 +100,21 @@ def cleaned_to(kafka: Path) -> dict[int, int]:
 
 
 def test_kafka_starts_on_log_compacted_by_spark(
-    spark: SparkSession, kafka_jars: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession,
+    kafka_tools: KafkaTools,
+    new_kafka: NewKafka,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Kafka's tool reads every file without errors, and Kafka serves the offsets that our server had served."""
     data, offset_rows = filled_data(tmp_path, "--spark")
     # The number of partitions depends on the time when the server writes their files.
     assert re.match(r"[2-9] partitions compacted, ", capsys.readouterr().out)
     assert any(newest_manifest(Disk(), folder).generation for folder in folders(data))
-    kafka = kafka_with_topics(tmp_path, KEEP_OFFSETS)
+    kafka = new_kafka(tmp_path, KEEP_OFFSETS)
     assert main(export, "--data", data, "--kafka-dir", kafka.data) == 0
     for folder in folders(kafka.data):
-        assert_kafka_reads(kafka_jars, folder)
+        assert_kafka_reads(kafka_tools, folder)
     kafka.start()
     try:
         assert table(kafka.bootstrap, tmp_path / "theirs.csv") == offset_rows
@@ -133,11 +122,13 @@ def test_kafka_starts_on_log_compacted_by_spark(
         kafka.stop()
 
 
-def test_kafka_cleaner_and_spark_compaction_keep_same_records(spark: SparkSession, tmp_path: Path) -> None:
+def test_kafka_cleaner_and_spark_compaction_keep_same_records(
+    spark: SparkSession, new_kafka: NewKafka, tmp_path: Path
+) -> None:
     """The same keys have the same records, and both compactions remove most of the log."""
     data = generated(tmp_path)
     ends = closed_ends(data)
-    kafka = kafka_with_topics(tmp_path, EAGER_CLEANER)
+    kafka = new_kafka(tmp_path, EAGER_CLEANER)
     assert main(export, "--data", data, "--kafka-dir", kafka.data) == 0
     assert closed_ends(kafka.data) == ends, "exported segments must begin at the same offsets"
     kafka.start()

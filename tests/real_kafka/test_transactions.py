@@ -6,7 +6,6 @@ Requests are repeated while the error is CONCURRENT_TRANSACTIONS, because the ti
 from __future__ import annotations
 
 import re
-import subprocess
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,9 +17,9 @@ from peers.server import ServerProcess
 from peers.waiting import wait_until
 from peers.wire import Wire
 
-from .kafka import RealKafka
 from .paired_requests import metadata_values
 from .side_by_side import Answer, PairedConnection, PairedValue, SideBySide
+from .tools import KafkaTools
 
 BUSY = ("CONCURRENT_TRANSACTIONS", "NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS")
 NOBODY = {"producer_id": -1, "producer_epoch": -1}
@@ -239,8 +238,6 @@ def test_delete_groups_during_transaction(transaction: PairedTransaction) -> Non
 
 # Kafka's tools read our log ------------------------------------------------------------------------------------------
 
-DUMP = "org.apache.kafka.tools.DumpLogSegments"
-
 
 @pytest.fixture
 def our_data(tmp_path: Path) -> Iterator[Path]:
@@ -279,25 +276,25 @@ def run_transactions(wire: Wire) -> None:
     )  # its response follows the end of the transactions above
 
 
-def dumped(kafka: RealKafka, decoder: str, folders: list[Path]) -> str:
+def dumped(tools: KafkaTools, decoder: str, folders: list[Path]) -> str:
     """Return the output of Kafka's DumpLogSegments for the only partition with records."""
     [path] = [path for folder in folders for path in folder.glob("*.log")]
-    command = kafka._java(DUMP, decoder, "--print-data-log", "--files", str(path))
-    result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
-    assert "isvalid: false" not in result.stdout and "isvalid: true" in result.stdout
-    return result.stdout
+    result = tools.dump(decoder, path)
+    assert result.code == 0, result.err
+    assert "isvalid: false" not in result.out and "isvalid: true" in result.out
+    return result.out
 
 
-def test_kafka_tools_read_our_transactions(real_kafka: RealKafka, our_data: Path) -> None:
-    text = dumped(real_kafka, "--transaction-log-decoder", sorted(our_data.glob("__transaction_state-*")))
+def test_kafka_tools_read_our_transactions(kafka_tools: KafkaTools, our_data: Path) -> None:
+    text = dumped(kafka_tools, "--transaction-log-decoder", sorted(our_data.glob("__transaction_state-*")))
     assert set(re.findall(r'"transactionalId":"(\w+)"', text)) == {"tx"}
     states = re.findall(r'"transactionStatus":(\d)', text)
     assert states == ["0", "1", "2", "4", "1", "3", "5", "0"]
     assert re.findall(r'"version":"(\d)"', text) == ["1"] * len(states)
 
 
-def test_kafka_tools_read_our_pending_offsets_and_markers(real_kafka: RealKafka, our_data: Path) -> None:
-    text = dumped(real_kafka, "--offsets-decoder", sorted(our_data.glob("__consumer_offsets-*")))
+def test_kafka_tools_read_our_pending_offsets_and_markers(kafka_tools: KafkaTools, our_data: Path) -> None:
+    text = dumped(kafka_tools, "--offsets-decoder", sorted(our_data.glob("__consumer_offsets-*")))
     batches = re.findall(r"producerId: (\d+) producerEpoch: (\d+).*?isTransactional: (\w+) isControl: (\w+)", text)
     assert [batch[1:] for batch in batches] == [("0", "true", "false"), ("0", "true", "true")] * 2
     assert re.findall(r"endTxnMarker: (\w+) coordinatorEpoch: (\d+)", text) == [("COMMIT", "0"), ("ABORT", "0")]
@@ -310,7 +307,7 @@ COPIER = "org.apache.kafka.tools.TransactionalMessageCopier"
 RECORDS = 100
 
 
-def test_java_copies_each_record_once_with_random_aborts(real_kafka: RealKafka, tmp_path: Path) -> None:
+def test_java_copies_each_record_once_with_random_aborts(kafka_tools: KafkaTools, tmp_path: Path) -> None:
     """Copy records and send offsets in transactions of ten records; some are aborted and repeated."""
     with ServerProcess(tmp_path, options=("--topic", "in:1", "--topic", "out:1")) as server:
         values = [str(number).encode() for number in range(RECORDS)]
@@ -329,11 +326,8 @@ def test_java_copies_each_record_once_with_random_aborts(real_kafka: RealKafka, 
             "transaction-size": "10",
         }
         options = [word for name, value in arguments.items() for word in (f"--{name}", value)]
-        command = real_kafka._java(COPIER, *options, "--enable-random-aborts", "--use-group-metadata")
-        result = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False
-        )
-        assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
+        result = kafka_tools.run(COPIER, *options, "--enable-random-aborts", "--use-group-metadata")
+        assert result.code == 0, result.out[-3000:] + result.err[-3000:]
         assert read_committed(server.bootstrap, "out", RECORDS) == values
         with Wire(server.host, server.port) as wire:
             topics = [{"name": "in", "partition_indexes": [0]}]
