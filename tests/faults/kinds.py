@@ -33,19 +33,29 @@ Kind = Callable[[Path], AbstractAsyncContextManager[Started]]
 
 
 @asynccontextmanager
-async def on_postgres(
-    folder: Path, fault_of: Callable[[Servers, PostgresServer], Fault], workload: Workload = FEW_CLIENTS
-) -> AsyncIterator[Started]:
+async def cluster_on_postgres(
+    folder: Path, workload: Workload
+) -> AsyncIterator[tuple[Campaign, Servers, PostgresServer]]:
     with PostgresServer() as postgres, cluster_of(NODES, folder, postgres.url()) as servers:
         async with Campaign(servers, postgres.url(), workload) as campaign:
-            yield campaign, fault_of(servers, postgres)
+            yield campaign, servers, postgres
 
 
 @asynccontextmanager
-async def on_simulated_bucket(folder: Path, fault_of: Callable[[Servers], Fault]) -> AsyncIterator[Started]:
+async def on_postgres(
+    folder: Path, fault_of: Callable[[Servers, PostgresServer], Fault], workload: Workload = FEW_CLIENTS
+) -> AsyncIterator[Started]:
+    async with cluster_on_postgres(folder, workload) as (campaign, servers, postgres):
+        yield campaign, fault_of(servers, postgres)
+
+
+@asynccontextmanager
+async def on_simulated_bucket(
+    folder: Path, fault_of: Callable[[Servers], Fault], workload: Workload = FEW_CLIENTS
+) -> AsyncIterator[Started]:
     os.environ.update(CREDENTIALS)
     with ObjectServer() as objects:
-        async with _on_bucket(objects, folder, fault_of) as started:
+        async with _on_bucket(objects, folder, fault_of, workload) as started:
             yield started
 
 
@@ -54,14 +64,16 @@ async def on_named_bucket(folder: Path, fault_of: Callable[[Servers], Fault]) ->
     bucket = named_bucket()
     assert bucket is not None, missing_named_bucket()
     try:
-        async with _on_bucket(bucket, folder, fault_of) as started:
+        async with _on_bucket(bucket, folder, fault_of, FEW_CLIENTS) as started:
             yield started
     finally:
         await bucket.clear()
 
 
 @asynccontextmanager
-async def _on_bucket(bucket: Bucket, folder: Path, fault_of: Callable[[Servers], Fault]) -> AsyncIterator[Started]:
+async def _on_bucket(
+    bucket: Bucket, folder: Path, fault_of: Callable[[Servers], Fault], workload: Workload
+) -> AsyncIterator[Started]:
     """Each request takes 25 ms longer if the server of the bucket is on this machine."""
     async with AsyncExitStack() as stack:
         url = bucket.url()
@@ -70,19 +82,19 @@ async def _on_bucket(bucket: Bucket, folder: Path, fault_of: Callable[[Servers],
             network.delay_s = S3_DELAY_S
             url = bucket.url(port=network.port)
         servers = await asyncio.to_thread(stack.enter_context, cluster_of(NODES, folder, url))
-        campaign = await stack.enter_async_context(Campaign(servers, bucket.url()))
+        campaign = await stack.enter_async_context(Campaign(servers, bucket.url(), workload))
         yield campaign, fault_of(servers)
 
 
 @asynccontextmanager
-async def on_cut_network(folder: Path) -> AsyncIterator[Started]:
+async def on_cut_network(folder: Path, workload: Workload = FEW_CLIENTS) -> AsyncIterator[Started]:
     network = CutNetwork()
     with (
         network.running(NODES),
         PostgresServer({"listen_addresses": "*"}, network.addresses) as postgres,
         running([_in_namespace(network, number, folder, postgres) for number in range(NODES)]) as servers,
     ):
-        async with Campaign(servers, postgres.url()) as campaign:
+        async with Campaign(servers, postgres.url(), workload) as campaign:
             yield campaign, cut_off(servers, network)
 
 
