@@ -34,12 +34,20 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """The server of all tests of a module that need none of their own."""
+    with ServerProcess(tmp_path_factory.mktemp("shared-server")) as server:
+        yield server
+
+
 @pytest.fixture
 def bootstrap(request: pytest.FixtureRequest) -> str:
-    """The address of the broker under test."""
+    """The address of the broker under test: of the test's own server if it has one."""
     if BOOTSTRAP:
         return BOOTSTRAP
-    server: ServerProcess = request.getfixturevalue("server")
+    name = "server" if "server" in request.fixturenames else "shared_server"
+    server: ServerProcess = request.getfixturevalue(name)
     return server.bootstrap
 
 

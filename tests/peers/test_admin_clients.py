@@ -18,7 +18,8 @@ from kafka_python_marks import KAFKA_PYTHON
 
 confluent: Any = import_module("confluent_kafka.admin")  # its stubs export nothing
 
-pytestmark = KAFKA_PYTHON
+# A server for each test: they change its settings, and list all its groups.
+pytestmark = [*KAFKA_PYTHON, pytest.mark.usefixtures("server")]
 
 GROUP, TOPIC = "group", "topic"
 PATIENCE_S = 30

@@ -29,6 +29,12 @@ SETTINGS = {
 }
 
 
+@pytest.fixture(scope="module")
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path_factory.mktemp("shared-server"), settings=SETTINGS) as server:
+        yield server
+
+
 @pytest.fixture
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServerProcess]:
     """A parameter of the test adds settings."""

@@ -41,7 +41,9 @@ def test_no_member_undoes_a_reset(clients: GroupClients, library: str, bootstrap
     )
 
 
-@pytest.mark.parametrize("assignor", ["RangeAssignor", "CooperativeStickyAssignor"])
+@pytest.mark.parametrize(
+    "assignor", [pytest.param("RangeAssignor", marks=pytest.mark.long), "CooperativeStickyAssignor"]
+)
 def test_no_member_of_java_undoes_a_reset(
     clients: GroupClients, assignor: str, bootstrap: str, class_path: Path, tmp_path: Path
 ) -> None:
