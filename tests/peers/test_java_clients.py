@@ -68,11 +68,11 @@ class JavaClients:
         return sent
 
     def committed(self) -> dict[int, int]:
-        """The group's committed offsets by partition."""
+        """The group's committed offsets by partition; empty before the first commit."""
         with Wire(self.server.host, self.server.port) as wire:
             answer = wire.ask("offset_fetch", 5, group_id=GROUP, topics=None)
-        (topic,) = answer["topics"]
-        return {part["partition_index"]: part["committed_offset"] for part in topic["partitions"]}
+        partitions = [partition for topic in answer["topics"] for partition in topic["partitions"]]
+        return {partition["partition_index"]: partition["committed_offset"] for partition in partitions}
 
 
 @pytest.fixture
