@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-import pytest
 from project_paths import EXAMPLES
-from pyspark.sql import SparkSession
 
 NOTEBOOK = EXAMPLES / "offsets_history.ipynb"
 
@@ -26,24 +24,12 @@ def rows(printed: str) -> list[str]:
     return [re.sub(" ", "", line) for line in printed.splitlines() if line.startswith("|")]
 
 
-def test_cells_run_in_order_and_find_the_reset(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """In a session of their own of the Spark that all tests share: its settings and data sources are not changed."""
-    made: list[dict[str, Any]] = []
-
-    def get_or_create(builder: Any) -> SparkSession:
-        made.append(dict(builder._options))
-        return spark.newSession()
-
-    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", get_or_create)
-    monkeypatch.setattr(SparkSession, "stop", lambda session: made.append({"stopped": session is not spark}))
-    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    exec("\n\n".join(sources("code")), {})
-    assert made == [{"spark.master": "local[*]", "spark.sql.shuffle.partitions": "4"}, {"stopped": True}]
-    printed = rows(capsys.readouterr().out)
+def test_cells_run_in_order_and_find_the_reset(tmp_path: Path) -> None:
+    script = tmp_path / "cells.py"
+    script.write_text("\n\n".join(sources("code")))
+    completed = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr
+    printed = rows(completed.stdout)
     assert "|offset|61|" in printed, "20 times three partitions, and the reset"
     assert any(re.fullmatch(r"\|billing\|orders\|1\|.*\|2001\|0\|-2001\|\d+\|60\|", row) for row in printed), "rewinds"
     assert sum(row.startswith("|billing|orders|") and "|200" in row for row in printed) >= 3, "as_of"
