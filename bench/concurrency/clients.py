@@ -296,12 +296,18 @@ class ClientRunner:
         """In an open loop, send the requests that are due; all of them when the time is up. False if none are left."""
         if self._schedule is None:
             return False
-        now_ns = sys.maxsize if self._stage.over else perf_counter_ns()
-        if self._stage.over:
+        is_over = self._stage.over
+        if is_over:
             self._count_unsent(self._schedule)
-        for due_ns, client, request in list(self._schedule.take_due(now_ns)):
+        for due_ns, client, request in list(self._schedule.take_due(sys.maxsize if is_over else perf_counter_ns())):
             self._send(client, request, due_ns)
         return bool(self._schedule)
+
+    def _finish(self) -> None:
+        """Called when every script has ended, which may be before ``send_due`` was called after the end."""
+        if self._schedule is not None:
+            self._count_unsent(self._schedule)
+        self.finished.set()
 
     def _count_unsent(self, schedule: Schedule) -> None:
         """Count the requests that were due and not sent, at the end: leaving them out would leave out the slowest."""
@@ -357,7 +363,7 @@ class LoopClientRunner(ClientRunner):
 
     def _rest(self) -> None:
         if self._is_started and not self.in_flight and not self._schedule:
-            self.finished.set()
+            self._finish()
 
 
 class ThreadClientRunner(ClientRunner):
@@ -385,4 +391,4 @@ class ThreadClientRunner(ClientRunner):
                 settle(inbox(timeout=None if self._schedule is None else self._schedule.wait_s()))
             except Empty:
                 continue
-        self.finished.set()
+        self._finish()

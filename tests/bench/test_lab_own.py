@@ -8,8 +8,9 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from lab_waiting import measure_until_handled
 from project_paths import ROOT
 
 from callboard.bench.concurrency import builds, measured_process, run, sweep
-from callboard.bench.concurrency.clients import Client, Schedule
+from callboard.bench.concurrency.clients import Client, LoopClientRunner, ResponseSlot, RunState, Schedule
 from callboard.bench.concurrency.engines import find_engine
 from callboard.bench.concurrency.findings import findings, key_sentences
 from callboard.bench.concurrency.results import BASE, read_line, summaries
@@ -195,6 +196,32 @@ def test_overdue_requests_are_those_due_by_the_end_and_not_sent() -> None:
     ages = sorted(first_ns + 3000 - due_ns for due_ns in schedule.overdue_ns(first_ns + 3000))
     assert ages == [0, 500, 1000, 1500, 2000], "three of one client, and two of the other one: none is left out"
     assert second_ns - first_ns == 500
+
+
+def test_unsent_requests_are_counted_when_the_last_response_ends_the_run() -> None:
+    """The scripts of a busy engine end with their last responses, before another look at the schedule."""
+    run_state = RunState(["group"])
+    run_state.interval_ns = 1000
+    submitted: list[ResponseSlot] = []
+    callbacks: list[Callable[[], object]] = []
+    from_threads: list[Callable[[], object]] = []
+    loop: Any = SimpleNamespace(call_soon=callbacks.append, call_soon_threadsafe=from_threads.append)
+    request: Any = SimpleNamespace(group_id="group")
+
+    def requests(_ledger: object) -> Any:
+        while not run_state.over:
+            yield request
+
+    runner = LoopClientRunner(run_state, [Client(requests)], lambda _, slot: submitted.append(slot), loop)
+    runner.start()
+    callbacks.append(from_threads.pop())
+    while callbacks:
+        callbacks.pop(0)()
+    runner.send_due()
+    run_state.end_ns = submitted[0].issued_ns + 10_000
+    runner.settle((submitted[0], None))
+    assert runner.finished.is_set()
+    assert list(runner.measured.unsent_ns) == [*range(9000, -1, -1000)]
 
 
 def test_engine_that_does_not_keep_up_is_named(capsys: pytest.CaptureFixture[str]) -> None:
