@@ -9,6 +9,8 @@ import struct
 import uuid
 from typing import Any
 
+from peers.waiting import wait_until
+
 from .side_by_side import PairedConnection, PairedValue
 
 NO_ID = uuid.UUID(int=0)
@@ -132,6 +134,30 @@ def same_listing(connection: PairedConnection, version: int, prefix: str, **valu
     for answer in (answers.ours, answers.theirs):
         answer["groups"] = [group for group in answer["groups"] if group["group_id"].startswith(prefix)]
     connection.compare(f"list_groups v{version} {values}", answers)
+
+
+def create_topic(connection: PairedConnection, topic: str, partitions: int) -> None:
+    """Create a topic on both servers and wait until both lead its partitions."""
+    new = {"name": topic, "num_partitions": partitions, "replication_factor": 1, "assignments": [], "configs": []}
+    connection.ask("create_topics", 4, topics=[new], timeout=30_000, validate_only=False)
+    wait_until_led(connection, topic, partitions)
+
+
+def wait_until_led(connection: PairedConnection, topic: str, partitions: int) -> None:
+    """Wait until both servers show so many partitions of a topic and lead all of them.
+
+    Kafka shows a new partition in its metadata a moment before it becomes its leader.
+    """
+    offsets = [{"partition_index": index, "current_leader_epoch": -1, "timestamp": -1} for index in range(partitions)]
+    topics = [{"name": topic, "partitions": offsets}]
+
+    def errors() -> list[str]:
+        shown = connection.ask_uncompared("metadata", 9, **metadata_values([{"name": topic}]))
+        led = connection.ask_uncompared("list_offsets", 7, replica_id=-1, isolation_level=0, topics=topics)
+        answers = (shown.ours, shown.theirs, led.ours, led.theirs)
+        return [partition["error_code"] for side in answers for partition in side["topics"][0]["partitions"]]
+
+    wait_until(errors, lambda codes: codes == ["NONE"] * 4 * partitions, f"the leaders of topic {topic}")
 
 
 def id_of(connection: PairedConnection, topic: str) -> PairedValue:

@@ -12,12 +12,11 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from peers.waiting import wait_until
 
 from callboard.runtime.cli.groups.reset import read_offsets
 
 from .kafka import RealKafka
-from .paired_requests import commit_values, fetch_all, join_values, leave, metadata_values, sync_values
+from .paired_requests import commit_values, create_topic, fetch_all, join_values, leave, sync_values
 from .side_by_side import Address, PairedConnection, PairedValue, SideBySide
 from .tools import GROUP_COMMAND, KafkaTools, ToolResult
 
@@ -45,26 +44,13 @@ def line(addresses: Addresses) -> Iterator[PairedConnection]:
 def member(addresses: Addresses, line: PairedConnection) -> PairedValue:
     """On both servers: topics with records, the group "idle" with offsets and the group "shop" with one member."""
     for topic in ("orders", "refunds"):
-        create(line, topic)
+        create_topic(line, topic, partitions=2)
     for host, port in addresses:
         fill(f"{host}:{port}")
     commit(line, "idle", "orders", 3)
     commit(line, "idle", "refunds", 5)
     commit(line, "shop", "refunds", 5)
     return add_member(line, "shop")
-
-
-def create(line: PairedConnection, topic: str) -> None:
-    new = {"name": topic, "num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": []}
-    line.ask("create_topics", 4, topics=[new], timeout=30_000, validate_only=False)
-    wait_until(
-        lambda: line.ask_uncompared("metadata", 9, **metadata_values([{"name": topic}])), _has_leaders, "the new topic"
-    )
-
-
-def _has_leaders(metadata: PairedValue) -> bool:
-    topics = (metadata.ours["topics"][0], metadata.theirs["topics"][0])
-    return [partition["error_code"] for topic in topics for partition in topic["partitions"]] == ["NONE"] * 4
 
 
 def fill(bootstrap: str) -> None:

@@ -14,7 +14,7 @@ from peers.waiting import wait_until
 from topics_helpers import producer_batch
 
 from .kafka import TEST_SETTINGS
-from .paired_requests import metadata_values
+from .paired_requests import create_topic, wait_until_led
 from .side_by_side import PairedConnection, PairedValue, SideBySide
 
 TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32
@@ -36,22 +36,10 @@ def connection(side_by_side: SideBySide) -> PairedConnection:
 
 @pytest.fixture
 def topic(connection: PairedConnection) -> str:
-    """A topic with two partitions on both servers, visible in their metadata."""
+    """A topic with two partitions on both servers, with leaders."""
     name = f"topic-{uuid.uuid4().hex[:8]}"
-    new = {"name": name, "num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": []}
-    connection.ask("create_topics", 4, topics=[new], timeout=30_000, validate_only=False)
-    wait_until_visible(connection, name, 2)
+    create_topic(connection, name, partitions=2)
     return name
-
-
-def wait_until_visible(connection: PairedConnection, topic: str, partitions: int) -> None:
-    request = metadata_values([{"name": topic}])
-
-    def counts() -> list[int]:
-        answers = connection.ask_uncompared("metadata", 9, **request)
-        return [len(side["topics"][0]["partitions"]) for side in (answers.ours, answers.theirs)]
-
-    wait_until(counts, lambda current: current == [partitions] * 2, "the topic's partitions")
 
 
 # DescribeConfigs -----------------------------------------------------------------------------------------------------
@@ -228,7 +216,7 @@ def test_create_partitions(connection: PairedConnection, topic: str, version: in
     brokers: tuple[list[int], ...] = ([1], [55], [])
     known, unknown, empty = ({"broker_ids": ids} for ids in brokers)
     grow(connection, version, (topic, 3, None), only_check=True)
-    wait_until_visible(connection, topic, 2)
+    wait_until_led(connection, topic, 2)
     for count in (2, 1, 0, -1):
         grow(connection, version, (topic, count, None))
     for assignments in ([], [known], [known, known, known], [known, unknown], [empty, known]):
@@ -236,9 +224,9 @@ def test_create_partitions(connection: PairedConnection, topic: str, version: in
     grow(connection, version, ("never-made", 3, None), ("", 3, None))
     grow(connection, version, (topic, 4, None), (topic, 5, None))
     grow(connection, version, (topic, 4, [known, known]))
-    wait_until_visible(connection, topic, 4)
+    wait_until_led(connection, topic, 4)
     grow(connection, version, (topic, 5, None), ("never-made", 2, None))
-    wait_until_visible(connection, topic, 5)
+    wait_until_led(connection, topic, 5)
     connection.ask("list_offsets", 7, replica_id=-1, isolation_level=0, topics=[ends_of(topic)])
 
 

@@ -16,6 +16,7 @@ from .paired_requests import (
     SUBSCRIPTION,
     Values,
     commit_values,
+    create_topic,
     describe,
     fetch_all,
     fetch_values,
@@ -78,21 +79,10 @@ def group() -> str:
 
 @pytest.fixture
 def topic(connection: PairedConnection) -> str:
-    """A topic with two partitions on both servers, visible in their metadata."""
+    """A topic with two partitions on both servers, with leaders."""
     name = f"topic-{uuid.uuid4().hex[:8]}"
-    new = {"name": name, "num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": []}
-    connection.ask("create_topics", 4, topics=[new], timeout=30_000, validate_only=False)
-    request = metadata_values([{"name": name}])
-    wait_until(lambda: connection.ask_uncompared("metadata", 9, **request), _shows_topic, "the new topic")
+    create_topic(connection, name, partitions=2)
     return name
-
-
-def _shows_topic(metadata: PairedValue) -> bool:
-    topics = [topic for answer in (metadata.ours, metadata.theirs) for topic in answer["topics"]]
-    partitions = [partition for topic in topics for partition in topic["partitions"]]
-    return [topic["error_code"] for topic in topics] == ["NONE"] * 2 and {
-        partition["error_code"] for partition in partitions
-    } == {"NONE"}
 
 
 class TestProtocol:

@@ -17,7 +17,7 @@ from peers.server import ServerProcess
 from peers.waiting import wait_until
 
 from .kafka import TEST_SETTINGS, RealKafka
-from .paired_requests import describe, fetch_all, join, leave, metadata_values, sync_values
+from .paired_requests import create_topic, describe, fetch_all, join, leave, sync_values
 from .side_by_side import PairedConnection, PairedValue, SideBySide
 
 CHECK_MS = 300
@@ -38,26 +38,11 @@ def connection(real_kafka: RealKafka, tmp_path_factory: pytest.TempPathFactory) 
             SideBySide((server.host, server.port), (kafka.host, kafka.port)) as side_by_side,
         ):
             connection = side_by_side.connection()
-            create(connection, "t")
-            create(connection, "u")
+            create_topic(connection, "t", partitions=1)
+            create_topic(connection, "u", partitions=1)
             yield connection
     finally:
         kafka.stop()
-
-
-def create(connection: PairedConnection, topic: str) -> None:
-    new = {"name": topic, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
-    connection.ask("create_topics", 4, topics=[new], timeout=30_000, validate_only=False)
-    wait_until(
-        lambda: connection.ask_uncompared("metadata", 9, **metadata_values([{"name": topic}])),
-        _has_leader,
-        "the new topic",
-    )
-
-
-def _has_leader(metadata: PairedValue) -> bool:
-    topics = (metadata.ours["topics"][0], metadata.theirs["topics"][0])
-    return [partition["error_code"] for topic in topics for partition in topic["partitions"]] == ["NONE"] * 2
 
 
 @pytest.fixture

@@ -7,9 +7,8 @@ import uuid
 from typing import Any
 
 import pytest
-from peers.waiting import wait_until
 
-from .paired_requests import commit_values, fetch_all, fetch_values, join, leave, metadata_values, sync_values
+from .paired_requests import commit_values, create_topic, fetch_all, fetch_values, join, leave, sync_values
 from .side_by_side import PairedConnection, PairedValue, SideBySide
 
 
@@ -25,25 +24,10 @@ def group() -> str:
 
 @pytest.fixture
 def topic(connection: PairedConnection) -> str:
-    """A topic with two partitions on both servers, visible in their metadata."""
+    """A topic with two partitions on both servers, with leaders."""
     name = f"topic-{uuid.uuid4().hex[:8]}"
-    new = {"name": name, "num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": []}
-    connection.ask("create_topics", 4, topics=[new], timeout=30_000, validate_only=False)
-    wait_until(
-        lambda: connection.ask_uncompared("metadata", 9, **metadata_values([{"name": name}])),
-        _is_visible,
-        "the new topic",
-    )
+    create_topic(connection, name, partitions=2)
     return name
-
-
-def _is_visible(metadata: PairedValue) -> bool:
-    codes = [
-        partition["error_code"]
-        for side in (metadata.ours, metadata.theirs)
-        for partition in side["topics"][0]["partitions"]
-    ]
-    return codes == ["NONE"] * 4
 
 
 def delete(connection: PairedConnection, group: str, *topics: tuple[str, list[int]]) -> PairedValue:

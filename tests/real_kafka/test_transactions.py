@@ -17,7 +17,7 @@ from peers.server import ServerProcess
 from peers.waiting import wait_until
 from peers.wire import Wire
 
-from .paired_requests import metadata_values
+from .paired_requests import create_topic
 from .side_by_side import Answer, PairedConnection, PairedValue, SideBySide
 from .tools import KafkaTools
 
@@ -33,9 +33,7 @@ class PairedTransaction:
         name = uuid.uuid4().hex[:8]
         self.name, self.group, self.topic = f"tx-{name}", f"group-{name}", f"topic-{name}"
         self.connection = connection
-        new = {"name": self.topic, "num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": []}
-        connection.ask("create_topics", 4, topics=[new], timeout=30_000, validate_only=False)
-        connection.ask_until(_shows_topic, "metadata", 9, **metadata_values([{"name": self.topic}]))
+        create_topic(connection, self.topic, partitions=2)
         self.ask("find_coordinator", 3, key=self.name, key_type=1)  # Kafka creates __transaction_state now
         self.init()
 
@@ -90,12 +88,6 @@ class PairedTransaction:
         """The producer with the next epoch."""
         epoch = self.producer["producer_epoch"]
         return {**self.producer, "producer_epoch": PairedValue(epoch.ours + 1, epoch.theirs + 1)}
-
-
-def _shows_topic(metadata: Answer) -> bool:
-    """Kafka shows a new topic after some time, one partition after the other."""
-    codes = [item["error_code"] for topic in metadata["topics"] for item in (topic, *topic["partitions"])]
-    return codes == ["NONE"] * 3
 
 
 def _is_settled(answer: Answer) -> bool:
