@@ -12,7 +12,6 @@ code runs again, not even ``finally`` blocks, as after SIGKILL.
 from __future__ import annotations
 
 import asyncio
-import heapq
 import inspect
 import itertools
 import random
@@ -22,6 +21,7 @@ from asyncio import AbstractEventLoop, Future, Handle, Task, TimerHandle
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextvars import Context, ContextVar, copy_context
+from heapq import heapify, heappop, heappush
 from typing import Any, NoReturn, TypeVar, TypeVarTuple
 from weakref import WeakValueDictionary
 
@@ -101,9 +101,9 @@ class VirtualTask(Task[T]):
 
 
 class VirtualFuture(Future[T]):
-    def __init__(self, loop: VirtualLoop, number: int) -> None:
-        self.number = number
-        super().__init__(loop=loop)
+    """A future with a number as hash, as ``VirtualTask``. The loop sets it: a constructor would take longer."""
+
+    number = 0
 
     def __hash__(self) -> int:
         return self.number
@@ -143,10 +143,10 @@ class VirtualLoop(AbstractEventLoop):
         self.callbacks = 0
         self.processes: list[Process] = []
         self._now_us = START_S * 1_000_000
-        self._random = random.Random(f"{seed}/loop")
+        self._draw_order = random.Random(f"{seed}/loop").random
         self._ready: deque[tuple[Handle, Process | None]] = deque()
         self._timers: list[tuple[int, float, int, TimerHandle, Process | None]] = []
-        self._numbers = itertools.count(1)
+        self.next_number = itertools.count(1).__next__
         self._tasks: dict[int, VirtualTask[Any]] = {}
         self._generators: WeakValueDictionary[int, AsyncGenerator[Any, Any]] = WeakValueDictionary()
         self._is_running = self._is_closed = self._is_stopping = self._is_debug = False
@@ -168,30 +168,35 @@ class VirtualLoop(AbstractEventLoop):
     def call_soon(self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None) -> Handle:
         if self._is_closed:
             self._check(callback)
+        if context is None:
+            context = copy_context()
         handle = Handle(callback, args, self, context)
-        self._ready.append((handle, _process.get() if context is None else context.get(_process)))
+        self._ready.append((handle, context.get(_process)))
         return handle
 
     def call_later(
         self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> TimerHandle:
-        return self.call_at(self.time() + delay, callback, *args, context=context)
+        return self.call_at(self._now_us / 1_000_000 + delay, callback, *args, context=context)
 
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> TimerHandle:
         if self._is_closed:
             self._check(callback)
+        if context is None:
+            context = copy_context()
         handle = TimerHandle(when, callback, args, self, context)
-        self._add_timer(when, handle, _process.get() if context is None else context.get(_process))
+        self._add_timer(when, handle, context.get(_process))
         return handle
 
     def _add_timer(self, when: float, handle: TimerHandle, process: Process | None) -> None:
-        due_us = round(when * 1_000_000)
+        due_us = int(when * 1_000_000)
         if due_us / 1_000_000 < when:  # never early: programs would set the timer again, endlessly
             due_us += 1
-        order = max(self._now_us, due_us), self._random.random(), next(self._numbers)
-        heapq.heappush(self._timers, (*order, handle, process))
+        if due_us < self._now_us:
+            due_us = self._now_us
+        heappush(self._timers, (due_us, self._draw_order(), self.next_number(), handle, process))
 
     def call_soon_threadsafe(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
@@ -222,13 +227,15 @@ class VirtualLoop(AbstractEventLoop):
             raise TypeError(f"a callable is expected, not {callback!r}")
 
     def create_future(self) -> Future[Any]:
-        return VirtualFuture(self, next(self._numbers))
+        future: VirtualFuture[Any] = VirtualFuture(loop=self)
+        future.number = self.next_number()
+        return future
 
     def create_task(self, coro: Any, *, name: str | None = None, context: Context | None = None) -> Any:
         self._check(Task)
         if self._task_factory is not None:
             return self._task_factory(self, coro, **({} if context is None else {"context": context}))
-        number = next(self._numbers)
+        number = self.next_number()
         task: VirtualTask[Any] = VirtualTask(coro, self, number, name=name or f"task-{number}", context=context)
         self._tasks[number] = task
         task.add_done_callback(self._task_done)
@@ -273,10 +280,10 @@ class VirtualLoop(AbstractEventLoop):
         ready = self._ready
         callbacks_at_this_time = 0
         while not self._is_stopping:
-            if not ready and self._pass_time():
-                self.callbacks += callbacks_at_this_time
-                callbacks_at_this_time = 0
             if not ready:
+                if self._pass_time():
+                    self.callbacks += callbacks_at_this_time
+                    callbacks_at_this_time = 0
                 continue
             handle, process = ready.popleft()
             if process is not None and (process.is_dead or process.is_frozen):
@@ -293,13 +300,13 @@ class VirtualLoop(AbstractEventLoop):
         """Jump to the next timer, and make all due timers ready. Returns whether time has passed."""
         timers, ready = self._timers, self._ready
         while timers and timers[0][3].cancelled():
-            heapq.heappop(timers)
+            heappop(timers)
         if not timers:
             raise Stuck(f"nothing is ready and no timer is set, so these tasks wait for ever:\n{self.waiting()}")
-        before_us, self._now_us = self._now_us, max(self._now_us, timers[0][0])
-        now_us = self._now_us
+        before_us, now_us = self._now_us, max(self._now_us, timers[0][0])
+        self._now_us = now_us
         while timers and timers[0][0] <= now_us:
-            _, _, _, handle, process = heapq.heappop(timers)
+            _, _, _, handle, process = heappop(timers)
             if not handle.cancelled():
                 ready.append((handle, process))
         return now_us > before_us
@@ -316,7 +323,7 @@ class VirtualLoop(AbstractEventLoop):
                 (due_us + late_us if owner is process else due_us, order, number, handle, owner)
                 for due_us, order, number, handle, owner in self._timers
             ]
-            heapq.heapify(self._timers)
+            heapify(self._timers)
         for handle in handles:
             if timers_late_s and isinstance(handle, TimerHandle):
                 self._add_timer(handle.when() + timers_late_s, handle, process)
@@ -382,7 +389,7 @@ class VirtualLoop(AbstractEventLoop):
     # Other methods of event loops ------------------------------------------------------------------------------------
 
     def _generator_begins(self, generator: AsyncGenerator[Any, Any]) -> None:
-        self._generators[next(self._numbers)] = generator
+        self._generators[self.next_number()] = generator
 
     def _generator_ends(self, generator: AsyncGenerator[Any, Any]) -> None:
         if not self._is_closed:
