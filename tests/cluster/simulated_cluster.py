@@ -212,14 +212,16 @@ class Client:
     async def _commit(self, value: int, node: SimulatedNode) -> bool:
         return await node.commit(self.partition, self.key, value)
 
-    async def read(self, name: str) -> None:
-        """Read it from a node. Raises Violation if the answer is older than what was acknowledged before."""
+    def read(self, name: str) -> None:
+        """Read it from a node that runs. Raises Violation if the answer is older than what was acknowledged before."""
+        self._compare(name, self._cluster.places[name].node.read(self.partition, self.key), self.acknowledged)
+
+    async def ask(self, name: str) -> None:
+        """Read it from a node that may be frozen, and answers when it runs again. Raises Violation."""
         least = self.acknowledged
-        process, node = self._cluster.places[name].process, self._cluster.places[name].node
-        if process.is_frozen or process.is_dead:
-            value = await self._cluster.ask(name, self._read)
-        else:
-            value = node.read(self.partition, self.key)
+        self._compare(name, await self._cluster.ask(name, self._read), least)
+
+    def _compare(self, name: str, value: int | None, least: int) -> None:
         if value is not None and not least <= value <= self.sent:
             raise Violation(
                 f"{name} reads {value} of partition {self.partition}, key {self.key!r}; "
@@ -231,18 +233,31 @@ class Client:
 
 
 class Reader:
-    """Asks one node for all numbers, again and again: a node that was replaced must not answer."""
+    """Asks each node for the numbers that it serves, again and again: a node that was replaced must not answer."""
 
-    def __init__(self, cluster: Cluster, name: str, clients: list[Client]) -> None:
+    def __init__(self, cluster: Cluster, names: list[str], clients: list[Client]) -> None:
         self._cluster = cluster
-        self._name = name
         self._clients = clients
-        self._random = random.Random(cluster.random.random())
+        self._random = random.Random(cluster.loop.seed)
+        self._choices = {name: random.Random(cluster.random.random()) for name in names}
+        self._asked: dict[str, asyncio.Task[None]] = {}  # by the name of a node that was frozen
 
     async def run(self) -> None:
         while True:
-            await self._random.choice(self._clients).read(self._name)
-            await asyncio.sleep(0.05 * self._random.random())
+            for name, place in self._cluster.places.items():
+                if name in self._asked:
+                    self._end_asking(name)
+                elif place.process.is_frozen:
+                    client = self._choices[name].choice(self._clients)
+                    self._asked[name] = self._cluster.loop.create_task(client.ask(name))
+                elif not place.process.is_dead:
+                    for client in self._clients:
+                        client.read(name)
+            await asyncio.sleep(0.1 * self._random.random())
+
+    def _end_asking(self, name: str) -> None:
+        if self._asked[name].done():
+            self._asked.pop(name).result()
 
 
 Fault = Callable[[str], Awaitable[None]]
@@ -358,7 +373,7 @@ async def _run(cluster: Cluster) -> None:
     loop = cluster.loop
     clients = [Client(cluster, partition, number) for partition in range(PARTITIONS) for number in range(2)]
     tasks = [loop.create_task(client.run()) for client in clients]
-    tasks += [loop.create_task(Reader(cluster, name, clients).run()) for name in names]
+    tasks.append(loop.create_task(Reader(cluster, names, clients).run()))
     compactors = [f"c{number}" for number in range(cluster.random.choice((1, 2, 3)))]
     for name in compactors:
         cluster.start_compactor(name)
@@ -378,7 +393,7 @@ async def _run(cluster: Cluster) -> None:
     if absent:
         raise Violation(f"after {CALM_S} s without faults {absent} take no part")
     for client in clients:
-        await client.read(serving[client.partition][0])
+        client.read(serving[client.partition][0])
     await check_commits(cluster, clients, serving)
     if len(names) > 2 and cluster.random.random() < SLOW_LOADS:
         await check_watching(cluster, TTL_S)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Sequence
-from contextvars import Context
+from contextvars import Context, copy_context
 from typing import Any, NamedTuple, TypeVar
 
 from callboard.runtime.cluster.store import StoreUnavailable, check_key
@@ -77,7 +77,7 @@ class SimulatedStore:
         return [self.values.get(key) for key in keys]
 
     def list(self, prefix: str, after: str) -> list[str]:
-        return sorted(key for key in self.values if key.startswith(prefix) and key > after)
+        return sorted([key for key in self.values if key.startswith(prefix) and key > after])
 
     def delete(self, key: str) -> None:
         if key in self.values:
@@ -156,9 +156,13 @@ class NodeStore:
             raise StoreUnavailable("the store was closed")
 
     async def _do(self, effect: Callable[[], T], *, may_be_late: bool = False, may_land_twice: bool = False) -> T:
-        """Send an operation. The effect is the store's, so it lands also if the node is frozen or dead by then."""
+        """Send an operation. The effect is the store's, so it lands also if the node is frozen or dead by then.
+
+        Every answer that arrives does so before the timeout, so only an operation without one needs a timer.
+        """
         self._check_open()
-        store, loop = self._store, asyncio.get_running_loop()
+        store, loop, sender = self._store, asyncio.get_running_loop(), copy_context()
+        timeout_at_s = loop.time() + TIMEOUT_S
         store.operations += 1
         answer: asyncio.Future[T] = loop.create_future()
         self._answers[answer] = None
@@ -170,9 +174,12 @@ class NodeStore:
                 loop.call_later(slow_answer_s + store.latency_s() / 2, arrive, result, context=Context())
 
         def arrive(result: T) -> None:
-            if not answer.done() and not self.is_cut:
+            if self.is_cut:
+                loop.call_at(timeout_at_s, _give_up, answer, context=sender)
+            elif not answer.done():
                 answer.set_result(result)
 
+        answers = False
         if not self.is_cut and not store.happens(store.faults.lost_request):
             is_late = may_be_late and store.happens(store.faults.late)
             answers = not is_late and not store.happens(store.faults.lost_answer)
@@ -180,11 +187,11 @@ class NodeStore:
             loop.call_later(lands_s, land, answers, context=Context())
             if may_land_twice:
                 loop.call_later(lands_s + store.lateness_s(), land, False, context=Context())
-        timer = loop.call_later(TIMEOUT_S, _give_up, answer)
+        if not answers:
+            loop.call_at(timeout_at_s, _give_up, answer, context=sender)
         try:
             return await answer
         finally:
-            timer.cancel()
             del self._answers[answer]
 
 

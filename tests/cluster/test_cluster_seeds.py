@@ -20,6 +20,23 @@ SEEDS = 200
 PART = 20
 FOUND_WITHIN = 60
 """Seeds within which a planted mistake must be found that is not rare."""
+FOUND_BY = {
+    "closed partition is kept": 13,
+    "dead rounds deleted by name": 7,
+    "declared dead too early": 5,
+    "manifest replaced blindly": 6,
+    "needed rounds deleted": 12,
+    "new epoch of an owned partition ignored": 4,
+    "no tombstone": 5,
+    "reads without lease": 3,
+    "round is packed before it is stored": 15,
+    "rounds counted after the checkpoint": 13,
+    "seals deleted with rounds": 5,
+    "tombstone is not looked at": 13,
+    "unanswered round counts as stored": 5,
+    "watching waits for loads": 22,
+}
+"""A seed that finds it, if it is not one of the first. What changes the order of operations changes them."""
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, PART))
@@ -37,7 +54,7 @@ def test_seeds_of_nodes_that_end_their_earlier_sessions() -> None:
 def test_planted_mistake_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ALL_MISTAKES[name](monkeypatch)
     with pytest.raises(Violation):
-        for seed in range(FOUND_WITHIN):
+        for seed in (FOUND_BY.get(name, 0), *range(FOUND_WITHIN)):
             simulate(seed)
 
 

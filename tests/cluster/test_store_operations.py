@@ -42,10 +42,10 @@ LISTS_FROM_BUCKET = LISTS + 4
 KILLS = 4
 QUIET_S = 10.0
 """The register has not changed for so long, as usual."""
-SEQUENTIAL = (13, 15)
+SEQUENTIAL = (13, 16)
 """Operations of a takeover that wait for each other. Of the node that changes the register: tombstone, floor, list of
 rounds, last round, seal, counter, register read and changed, list of manifests, manifests, floor, pack, and a manifest.
-Of the other one, which may have to write a segment besides."""
+Of the other one, which may have to write a segment besides and to read one."""
 OUTAGE_S = 3.0
 """From a kill to the last partition, in virtual time: no operation waits for another one there."""
 
