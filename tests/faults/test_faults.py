@@ -30,7 +30,7 @@ from .kinds import (
 )
 
 CLIENTS = Workload(12, 0.05)
-CLIENTS_OF_BUCKET = Workload(12, 0.1)
+CLIENTS_OF_BUCKET = Workload(9, 0.3)
 FAULTS: Sequence[Callable[[Servers, PostgresServer], Fault]] = (*5 * [killed], *5 * [stopped], drained, crashed)
 
 
