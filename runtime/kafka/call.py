@@ -26,11 +26,17 @@ from .services import Services
 
 log = logging.getLogger("callboard.kafka")
 
+NO_ACKS = 0
+"""A Produce request with this in ``acks`` has no response, not even an error."""
+
 _HEADER = struct.Struct(">ii")  # size of the rest, correlation id
 _FLEXIBLE_HEADER = struct.Struct(">iib")  # the same, and an empty section of tagged fields
 
 Body = bytes | Steps[bytes | SharedBytes]
-"""The body of a response, or the work that makes it."""
+"""The body of a response, or the work that makes it, whose result may be NO_BODY."""
+
+NO_BODY = SharedBytes(())
+"""This very object is the result of work that has completed the call without a response."""
 
 Encoder = Callable[["Call", Any], Body]
 Converter = Callable[[Body], Body]
@@ -225,11 +231,12 @@ class Call:
     def respond_with_error(self, code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR) -> None:
         """Answer that the whole request has failed, in each entry if the response has entries.
 
-        Close the connection if the response has no error field in this version.
+        Close the connection if the response has no error field in this version, or if the client expects no response.
         """
         from .error_response import error_response_in_steps  # rarely needed
 
-        steps = error_response_in_steps(self.schema, self.request, kafka_error(code))
+        is_silent = getattr(self.request, "acks", None) == NO_ACKS
+        steps = None if is_silent else error_response_in_steps(self.schema, self.request, kafka_error(code))
         if steps is None:
             self.connection.close()
         else:
@@ -334,7 +341,8 @@ class EncodingJob:
         return self._call.connection.is_open
 
     def finish(self, result: bytes | SharedBytes) -> None:
-        self._call.respond_with_bytes(result)
+        if result is not NO_BODY:
+            self._call.respond_with_bytes(result)
 
     def fail(self, error: Exception) -> None:
         self._call.fail()

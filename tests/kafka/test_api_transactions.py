@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from harness import Client, async_test, commit_values, committed_partition, running_node, versions
+from harness import Client, async_test, commit_values, committed_partition, frame, running_node, versions
 from peers.wire import Plain
 from transaction_api_helpers import (
     CONCURRENT,
@@ -289,6 +289,21 @@ async def test_produce_v12_adds_partition_to_transaction(tmp_path: Path) -> None
         assert await produce_when_complete(client, batch(b"y", producer)) == "NONE"
         assert record_values(await fetch_partition(client, 0)) == [b"x", True, b"y"]
         assert record_values(await fetch_partition(client, 1)) == [b"x", True]
+
+
+@async_test
+async def test_produce_v12_with_acks_0_gets_no_response(tmp_path: Path) -> None:
+    """Not even after the question to the transaction's coordinator. A refused one closes the connection."""
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        producer = await init_producer_id(client)
+        values = {"transactional_id": TX, "acks": 0, "timeout": 1000}
+        topics = [{"name": "t", "partition_data": [{"index": 0, "records": batch(b"x", producer)}]}]
+        client.write(frame("produce", 12, topic_data=topics, **values))
+        assert record_values(await fetch_partition(client, 0)) == [b"x"], "the next response is that of the Fetch"
+        await init_producer_id(client)
+        client.write(frame("produce", 12, topic_data=topics, **values))
+        assert await client.responses_until_disconnect() == []
 
 
 async def produce_when_complete(client: Client, data: bytes) -> str:

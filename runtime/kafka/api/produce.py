@@ -23,12 +23,11 @@ from ...topics.topic import Topic
 from ...topics.transactions import TransactionCheck
 from ..authorization.authorize import ALL_ALLOWED, Verdicts, allows_everything, authorize_in_steps
 from ..authorization.checks import WRITE_TOPIC, WRITE_TRANSACTIONAL_ID
-from ..call import Body, Call
+from ..call import NO_ACKS, NO_BODY, Body, Call
 from ..codec.codes import NO_THROTTLE, kafka_error
 from ..codec.step_writer import write_in_steps
 from .list_offsets import leader_error
 
-NO_ACKS = 0
 ACKS = (-1, NO_ACKS, 1)
 NO_OFFSET = -1
 TOPIC_ID_FROM = 13
@@ -152,19 +151,9 @@ def topic_names(call: Call) -> Iterable[str]:
 
 
 def store_and_respond(call: Call, verdicts: Verdicts, admission: Admission = HERE) -> Steps[None]:
-    if call.request.acks != NO_ACKS:
-        call.respond_with_bytes((yield from store(call, verdicts, admission)))
-        return
-    has_error = False
-    for topic in topic_responses(call, verdicts, admission):
-        yield
-        for partition in topic.partition_responses:
-            has_error |= bool(partition.error_code)
-            yield
-    if has_error:
-        # As in Kafka: closing is the only way to report an error to a producer that gets no response.
-        call.connection.close()
-    call.respond_with_nothing()
+    body = yield from store(call, verdicts, admission)
+    if body is not NO_BODY:
+        call.respond_with_bytes(body)
 
 
 def partitions_to_add(call: Call, verdicts: Verdicts) -> Steps[AddPartitions | None]:
@@ -196,9 +185,25 @@ def store_after_add(verdicts: Verdicts, call: Call, error: ErrorCode) -> Body:
 
 
 def store(call: Call, verdicts: Verdicts, admission: Admission) -> Steps[bytes | SharedBytes]:
-    """Store the batches while the response is encoded."""
+    """Store the batches while the response is encoded. NO_BODY for acks=0: the call is completed without a response."""
     responses = topic_responses(call, verdicts, admission)
-    return write_in_steps(call.make("ProduceResponse", responses=responses, throttle_time=NO_THROTTLE))
+    if call.request.acks == NO_ACKS:
+        yield from complete_without_response(call, responses)
+        return NO_BODY
+    return (yield from write_in_steps(call.make("ProduceResponse", responses=responses, throttle_time=NO_THROTTLE)))
+
+
+def complete_without_response(call: Call, responses: Iterator[Any]) -> Steps[None]:
+    has_error = False
+    for topic in responses:
+        yield
+        for partition in topic.partition_responses:
+            has_error |= bool(partition.error_code)
+            yield
+    if has_error:
+        # As in Kafka: closing is the only way to report an error to a producer that gets no response.
+        call.connection.close()
+    call.respond_with_nothing()
 
 
 def find(call: Call, request: Any) -> Topic | None:
