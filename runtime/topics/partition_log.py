@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from ...actors.errors import CoordinatorError, ErrorCode
@@ -24,7 +25,8 @@ from .transactions import PartitionTransactions
 
 NO_RECORDS = SharedBytes(())
 
-_NO_TIMESTAMP = -(2**63)
+LOWEST_MS, HIGHEST_MS = -(2**63), 2**63 - 1
+"""The timestamps that a response can have. A record has a delta, which may lead beyond them."""
 
 Waiter = Callable[[int], None]
 """Called with the size in bytes of each batch that is appended. It may remove itself."""
@@ -167,7 +169,7 @@ class PartitionLog:
         """
         number = self.batches.times.find_first_since(self.batches.first_number, timestamp_ms)
         while number is not None:
-            newest_ms = _NO_TIMESTAMP
+            newest_ms = LOWEST_MS
             for records in pieces(_records_or_header(self.batches.batch(number), self.start_offset)):
                 for record in records:
                     if record.timestamp_ms >= timestamp_ms and record.offset >= self.start_offset:
@@ -211,11 +213,15 @@ def _records_or_header(batch: bytes, start_offset: int) -> Iterator[TimestampAnd
 
 
 def record_timestamps(batch: bytes) -> Iterator[TimestampAndOffset]:
-    """Timestamps and offsets of the readable records of a batch; none if it is compressed."""
+    """Timestamps and offsets of the readable records of a batch; none if it is compressed.
+
+    It ends at a record that does not fit its batch, despite the valid checksum, or a response: use the header then.
+    """
     if read_batch_info(batch).is_compressed:
         return
-    try:
-        for offset, timestamp_ms, _, _ in read_batch(memoryview(batch)).records():
+    with suppress(DamagedBatch):
+        checked = read_batch(memoryview(batch))
+        for offset, timestamp_ms, _, _ in checked.records():
+            if not (checked.base_offset <= offset <= checked.last_offset and LOWEST_MS <= timestamp_ms <= HIGHEST_MS):
+                return
             yield TimestampAndOffset(timestamp_ms, offset)
-    except DamagedBatch:  # records that do not fit the batch despite its valid checksum: use the header
-        return

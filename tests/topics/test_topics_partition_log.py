@@ -11,8 +11,8 @@ from topics_helpers import MESSAGE_MAX_BYTES, producer_batch
 from callboard.actors.errors import CoordinatorError, ErrorCode
 from callboard.actors.steps import run_steps
 from callboard.runtime.common.shared_bytes import SharedBytes
-from callboard.runtime.log.format.batch import read_batches
-from callboard.runtime.topics.partition_log import PartitionLog
+from callboard.runtime.log.format.batch import frame_record, read_batches
+from callboard.runtime.topics.partition_log import HIGHEST_MS, LOWEST_MS, PartitionLog
 from callboard.runtime.topics.producers import PRODUCERS_MAX
 
 ALL = 2**31
@@ -164,6 +164,19 @@ def test_timestamp_search_in_unreadable_batch_uses_header() -> None:
     log = log_of(producer_batch(timestamps=[40], records=b"\xff" * 20))
     assert run_steps(log.find_first_since(7)) == (40, 0)
     assert run_steps(log.find_newest()) == (40, 0)
+
+
+@pytest.mark.parametrize(
+    ("base_ms", "delta_ms", "offset_delta"),
+    [(HIGHEST_MS, 1, 0), (LOWEST_MS, -1, 0), (40, 0, 1), (40, 0, 2**62)],
+    ids=["a timestamp above int64", "a timestamp below int64", "an offset after the batch", "an offset above int64"],
+)
+def test_timestamp_search_among_impossible_records_uses_header(base_ms: int, delta_ms: int, offset_delta: int) -> None:
+    """A client has made the deltas. The result has to fit the response, and may not name an offset of another batch."""
+    records = frame_record(delta_ms, offset_delta, b"k", b"v")
+    log = log_of(producer_batch(timestamps=[base_ms], records=records), producer_batch(timestamps=[0]))
+    assert run_steps(log.find_first_since(LOWEST_MS)) == (base_ms, 0)
+    assert run_steps(log.find_newest()) == ((base_ms, 0) if base_ms > 0 else (0, 1))
 
 
 # Idempotent producers ------------------------------------------------------------------------------------------------
