@@ -24,6 +24,8 @@ from callboard.runtime.cli.backup.snapshot import TRIES, make_backup
 from callboard.runtime.cli.log import commands as log_commands
 from callboard.runtime.client.cluster import Cluster
 from callboard.runtime.common.errors import StartError
+from callboard.runtime.disk.checksum import with_checksum
+from callboard.runtime.disk.crc import crc32c
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.disk.threads import InlineThreads
 from callboard.runtime.log.compaction.swap import CompactionSettings, compact
@@ -35,6 +37,7 @@ from callboard.runtime.topics.end_slots import HEADER, encode_slot
 
 PARTITIONS = 5
 GROUPS = [f"group-{number}" for number in range(20)]
+ABOVE = ".."
 
 
 def fixed_clock_ms() -> int:
@@ -387,6 +390,36 @@ def test_restore_of_folder_without_contents_is_refused(backup: Path, tmp_path: P
         with pytest.raises(StartError, match=message):
             restore_command.main([str(backup), str(tmp_path / "new")])
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        (
+            {"files": {f"{ABOVE}/outside": [1, crc32c(b"x")]}},
+            rf"a file '{ABOVE}/outside', expected a path below the folder",
+        ),
+        ({"files": {f"journal/{ABOVE}/{ABOVE}/outside": [1, crc32c(b"x")]}}, "expected a path below the folder"),
+        ({"files": {"/outside": [1, crc32c(b"x")]}}, "expected a path below the folder"),
+        ({"files": {"": [1, crc32c(b"x")]}}, "expected a path below the folder"),
+        ({"files": {"a\0b": [1, crc32c(b"x")]}}, "expected a path below the folder"),
+        ({"files": {"callboard.json": ["a", None]}}, "'a', expected a whole number"),
+        ({"began_ms": 10**30}, f"a time of {10**30} ms, expected at most"),
+        ({"began_ms": "x"}, "'x', expected a whole number"),
+    ],
+    ids=["above", "above after all", "absolute", "no name", "NUL", "no size", "a late time", "no time"],
+)
+def test_restore_of_contents_that_no_backup_has_is_refused(
+    changed: dict[str, Any], problem: str, backup: Path, tmp_path: Path
+) -> None:
+    """Who gives somebody a backup writes its contents, with a valid checksum. No file leaves the new folder."""
+    (tmp_path / "outside").write_text("x")
+    fields = json.loads((backup / FILE_NAME).read_text())
+    (backup / FILE_NAME).write_text(json.dumps(with_checksum({**fields, **changed})))
+    (tmp_path / "deeper").mkdir()
+    with pytest.raises(StartError, match=problem):
+        restore_command.main([str(backup), str(tmp_path / "deeper" / "new")])
+    assert not any((tmp_path / "deeper").iterdir())
 
 
 @pytest.mark.parametrize(
