@@ -23,7 +23,7 @@ from ..log.compaction.defaults import (
     SEGMENT_BYTES,
 )
 from .main import SERVICE_CONTEXT, make_app
-from .options import is_in_command_line
+from .options import NUMBER_MAX, is_in_command_line, refuse_nan
 
 if TYPE_CHECKING:
     from .compact_run import Choice
@@ -41,6 +41,22 @@ ClusterStore = Annotated[
         metavar="URL",
         envvar="CALLBOARD_CLUSTER",
         help="The store of a cluster, whose nodes may run or not, instead of a data folder.",
+    ),
+]
+
+CleanableRatio = Annotated[
+    float,
+    typer.Option(
+        min=0, max=1, callback=refuse_nan, help="Compact partitions with a larger fraction of uncompacted bytes."
+    ),
+]
+GraceMinutes = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        max=NUMBER_MAX,
+        callback=refuse_nan,
+        help="How long replaced files are kept, for programs that read them.",
     ),
 ]
 
@@ -73,18 +89,14 @@ def compact(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan, change nothing.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Compact also partitions below the ratio.")] = False,
     as_json: Annotated[bool, typer.Option("--json", envvar="CALLBOARD_JSON", help="Print JSON, for programs.")] = False,
-    min_cleanable_ratio: Annotated[
-        float, typer.Option(min=0, max=1, help="Compact partitions with a larger fraction of uncompacted bytes.")
-    ] = MIN_CLEANABLE_DIRTY_RATIO,
+    min_cleanable_ratio: CleanableRatio = MIN_CLEANABLE_DIRTY_RATIO,
     delete_retention_ms: Annotated[
         int, typer.Option(min=0, help="How long tombstones are kept.")
     ] = DELETE_RETENTION_MS,
     segment_bytes: Annotated[
         int, typer.Option(min=1, metavar="N", help="Size of the compacted files.")
     ] = SEGMENT_BYTES,
-    grace_minutes: Annotated[
-        float, typer.Option(min=0, help="How long replaced files are kept, for programs that read them.")
-    ] = GRACE_MS / MS_PER_MINUTE,
+    grace_minutes: GraceMinutes = GRACE_MS / MS_PER_MINUTE,
     memory: Annotated[
         str,
         typer.Option(

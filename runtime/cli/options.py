@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from math import isnan
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+NUMBER_MAX = 1_000_000
+"""The largest number of seconds, minutes or days that an option takes. A socket cannot wait for a month."""
+
+
+def refuse_nan(number: float | None) -> float | None:
+    """For options with a range: NaN is in none, but it is neither below nor above one. None: it was not given."""
+    if number is not None and isnan(number):
+        raise typer.BadParameter("nan, expected a number.")
+    return number
+
 
 DataFolder = Annotated[
     Path,

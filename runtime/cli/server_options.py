@@ -15,6 +15,7 @@ from ..client.errors import ClientError
 from ..common.errors import StartError
 from ..common.printing import print_error
 from ..settings.address import parse_address
+from .options import NUMBER_MAX, refuse_nan
 
 if TYPE_CHECKING:
     from ..client.cluster import Cluster
@@ -34,7 +35,15 @@ Bootstrap = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 TimeoutS = Annotated[
-    float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="How long to wait for an answer.")
+    float,
+    typer.Option(
+        "--timeout",
+        min=0.1,
+        max=NUMBER_MAX,
+        callback=refuse_nan,
+        metavar="SECONDS",
+        help="How long to wait for an answer.",
+    ),
 ]
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from ...runtime.cli.main import make_app
+from ...runtime.cli.options import NUMBER_MAX, refuse_nan
 from ...runtime.common.errors import StartError
 from ..output import AsCsv, AsJson, Output, SafeCsv, check_output, output_frame
 from ..session import session
@@ -76,7 +77,7 @@ class Question(NamedTuple):
 
 
 def number_option(help: str, default: float) -> tuple[Any, Any]:
-    return Annotated[float, typer.Option(min=0, help=help)], default
+    return Annotated[float, typer.Option(min=0, max=NUMBER_MAX, callback=refuse_nan, help=help)], default
 
 
 def count_option(help: str, default: int) -> tuple[Any, Any]:

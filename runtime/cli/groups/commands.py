@@ -28,7 +28,7 @@ from ...client.errors import ClientError, RefusedError, describe_error_code
 from ...common.errors import StartError
 from ...common.printing import csv_stream, print_error, print_json, print_line
 from ..main import make_app
-from ..options import Reason
+from ..options import NUMBER_MAX, Reason, refuse_nan
 from ..server_options import DEFAULT_SERVER, AsJson, Bootstrap, TimeoutS, connect, run_app
 from ..tables import Column, Table, format_number, print_facts, print_table, show_rows
 from .live_reset import (
@@ -108,7 +108,14 @@ def describe(
     group: GroupId,
     watch: Annotated[
         float | None,
-        typer.Option("--watch", min=0.1, metavar="SECONDS", help="Show it repeatedly, at this interval, until Ctrl-C."),
+        typer.Option(
+            "--watch",
+            min=0.1,
+            max=NUMBER_MAX,
+            callback=refuse_nan,
+            metavar="SECONDS",
+            help="Show it repeatedly, at this interval, until Ctrl-C.",
+        ),
     ] = None,
     bootstrap_server: Bootstrap = DEFAULT_SERVER,
     as_json: AsJson = False,

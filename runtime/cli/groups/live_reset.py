@@ -13,7 +13,7 @@ from ....actors.text import format_count
 from ...client.errors import ClientError
 from ...common.errors import StartError
 from ...common.printing import print_error, print_json, print_line
-from ..options import Reason
+from ..options import NUMBER_MAX, Reason, refuse_nan
 from ..server_options import AsJson, TimeoutS
 from ..tables import Column, Table, print_table, show_rows
 from .http_client import HttpApi
@@ -38,7 +38,14 @@ HttpApiUrl = Annotated[
 ]
 Wait = Annotated[
     float,
-    typer.Option("--wait", min=0.0, metavar="SECONDS", help="How long to wait until the removed members are back."),
+    typer.Option(
+        "--wait",
+        min=0.0,
+        max=NUMBER_MAX,
+        callback=refuse_nan,
+        metavar="SECONDS",
+        help="How long to wait until the removed members are back.",
+    ),
 ]
 Execute = Annotated[bool, typer.Option("--execute", help="Write the offsets. Without it, only show them.")]
 ChangeId = Annotated[str, typer.Argument(metavar="CHANGE")]

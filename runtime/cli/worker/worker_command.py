@@ -17,9 +17,26 @@ from ...common.errors import StartError
 from ...settings.address import parse_address
 from ...settings.table import parse_choice
 from ..main import SERVICE_CONTEXT, make_app
-from ..options import is_in_command_line
+from ..options import NUMBER_MAX, is_in_command_line, refuse_nan
 from ..serve_options import LogFormatOption, LogLevelOption
 from .handler import parse_name
+
+StopTimeout = Annotated[
+    float,
+    typer.Option(
+        min=0, max=NUMBER_MAX, callback=refuse_nan, metavar="SECONDS", help="How long handlers may take to end."
+    ),
+]
+RestartDelay = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        max=NUMBER_MAX,
+        callback=refuse_nan,
+        metavar="SECONDS",
+        help="Before the first restart; it doubles up to a minute.",
+    ),
+]
 
 app = make_app()
 
@@ -51,12 +68,8 @@ def worker(
     session_timeout_ms: Annotated[
         int, typer.Option(min=1, help="After this time without a heartbeat a process has lost its shards.")
     ] = 10_000,
-    stop_timeout: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="How long handlers may take to end.")
-    ] = 30.0,
-    restart_delay: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="Before the first restart; it doubles up to a minute.")
-    ] = 1.0,
+    stop_timeout: StopTimeout = 30.0,
+    restart_delay: RestartDelay = 1.0,
     log_level: LogLevelOption = None,
     log_format: LogFormatOption = None,
 ) -> None:
