@@ -24,6 +24,7 @@ from ..log.compaction.defaults import (
 )
 from .main import SERVICE_CONTEXT, make_app
 from .options import NUMBER_MAX, is_in_command_line, refuse_nan
+from .server_options import run_on_disk
 
 if TYPE_CHECKING:
     from .compact_run import Choice
@@ -155,5 +156,4 @@ def chosen_log(context: typer.Context, data: Path | None, cluster: str | None) -
 
 
 def main(argv: Sequence[str]) -> int:
-    app(list(argv), prog_name="callboard compact")
-    return 0
+    return run_on_disk(app, argv, "callboard compact")

@@ -100,7 +100,7 @@ def serve(
         listener_security_protocol_map=listener_security_protocol_map,
         inter_broker_listener_name=inter_broker_listener_name,
     )
-    if options.cluster.workers > 1 or has_workers(options):
+    if options.cluster.workers > 1 or has_workers(options.data):
         if options.http.web is not None:
             address = options.http.web.address
             raise StartError(

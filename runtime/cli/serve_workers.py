@@ -32,7 +32,7 @@ from .serve import FAILED_EXIT_CODE, FORCED_EXIT_CODE, RELOAD_SIGNAL, STATS_SIGN
 from .serve_worker import REFUSED_EXIT_CODE, WorkerConfig, encode_config
 from .service_manager import READY, STOPPING, notify
 from .worker.supervisor import ProcessSpec, Supervisor, SupervisorOptions
-from .workers_folder import STORE, check_folder, store_url, worker_folder
+from .workers_folder import check_folder, make_store, store_url, worker_folder
 
 RESTART_DELAY_S = 0.1
 STOP_TIMEOUT_S = 30.0
@@ -50,7 +50,7 @@ def run_workers(settings: Settings, options: Options) -> None:
             for number in range(1, options.cluster.workers + 1)
         ]
         logs.configure(sys.stderr, options.log_level, options.log_format)
-        Disk(options.file_mode).make_folder(options.data / STORE)
+        make_store(Disk(options.file_mode), options.data)
         settings = worker_settings(settings, options)
         specs = [worker_process(settings, options, number, shared, each) for number, each in enumerate(own, start=1)]
         has_tls = any(listener.has_tls for listener in options.listeners)

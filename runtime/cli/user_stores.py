@@ -25,8 +25,7 @@ from ..security.document import SECRET_BYTES, USERS, Section, SecurityDocument
 from ..security.store import SecurityStore
 from .cluster.stores import require_register, with_store
 from .server_options import connect
-from .workers_folder import STORE as WORKERS_STORE
-from .workers_folder import store_url
+from .workers_folder import has_workers, store_url
 
 UsersChange = Callable[[Section], Section]
 """Makes the new users. It may be called again."""
@@ -141,7 +140,7 @@ def open_server(bootstrap_server: str, timeout_s: float) -> Iterator[UserStore]:
 @contextmanager
 def open_folder(data: Path) -> Iterator[UserStore]:
     """Raises StartError if a server runs on it, and for one of workers. The folder is created if it is missing."""
-    if (data / WORKERS_STORE).is_dir():
+    if has_workers(data):
         raise StartError(
             f"the data folder '{data}' is one of a server with --workers, whose users are in their store: expected "
             f"--cluster {store_url(data)}"

@@ -183,3 +183,8 @@ def main(argv: Sequence[str]) -> int:
     except CommandFailed as error:
         print_error(error)
         return REFUSED_EXIT_CODE
+    except OSError as error:
+        from ..disk.disk import describe_failure  # not for the help
+
+        print_error(describe_failure(error))
+        return REFUSED_EXIT_CODE
