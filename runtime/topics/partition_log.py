@@ -79,6 +79,11 @@ class PartitionLog:
         duplicate_offset = self._producers.check(batch)
         if duplicate_offset is not None:
             return duplicate_offset
+        if not batch.is_transactional and self.transactions.is_open(batch.producer_id):
+            raise CoordinatorError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"a batch of producer {batch.producer_id} without a transaction: expected one of its open transaction",
+            )
         base_offset = self.end_offset
         self._producers.add_batch(batch, base_offset)
         if batch.is_transactional:
@@ -94,6 +99,7 @@ class PartitionLog:
         record = frame_record(0, 0, *encode_marker(marker))
         producer = Producer(marker.producer_id, marker.producer_epoch, is_control=True)
         self.transactions.end(marker.producer_id, marker.committed, self.end_offset)
+        self._producers.raise_epoch(marker.producer_id, marker.producer_epoch)
         self._store(encode_batch(self.end_offset, timestamp_ms, timestamp_ms, [record], producer), 1, timestamp_ms)
 
     def _store(self, data: bytes, record_count: int, max_timestamp_ms: int) -> None:

@@ -42,11 +42,11 @@ class ProducerState:
             None,
         )
 
-    def expected_sequence(self, epoch: int) -> int | None:
-        """The first sequence number that the next batch in ``epoch`` must have; None if any is valid."""
-        if epoch != self.epoch:
+    def expected_sequence(self, epoch: int) -> int:
+        """The first sequence number that the next batch in ``epoch`` must have."""
+        if epoch != self.epoch or not self.batches:
             return 0
-        return (self.batches[-1].last + 1) % SEQUENCES if self.batches else None
+        return (self.batches[-1].last + 1) % SEQUENCES
 
 
 class ProducerStates:
@@ -78,7 +78,7 @@ class ProducerStates:
             if base_offset is not None:
                 return base_offset
         expected = producer.expected_sequence(batch.producer_epoch)
-        if expected is not None and batch.base_sequence != expected:
+        if batch.base_sequence != expected:
             raise CoordinatorError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"sequence {batch.base_sequence} of producer {batch.producer_id}: expected {expected}",
@@ -89,6 +89,15 @@ class ProducerStates:
         """The newest epoch of a known producer."""
         producer = self._producers.get(producer_id)
         return None if producer is None else producer.epoch
+
+    def raise_epoch(self, producer_id: int, epoch: int) -> None:
+        """A marker with a later epoch ends the earlier ones of a producer (KIP-890).
+
+        An unknown producer stays unknown: after a restart it may go on in its epoch with any sequence number.
+        """
+        producer = self._producers.get(producer_id)
+        if producer is not None and producer.epoch < epoch:
+            self._producers[producer_id] = ProducerState(epoch)
 
     def add_batch(self, batch: ProducerBatch, base_offset: int) -> None:
         """Remember a stored batch. A batch without a producer id is ignored."""

@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from topics_helpers import MESSAGE_MAX_BYTES, producer_batch
 
 from callboard.actors.errors import CoordinatorError, ErrorCode
+from callboard.actors.records import MarkerRecord
 from callboard.actors.steps import run_steps
 from callboard.runtime.common.shared_bytes import SharedBytes
 from callboard.runtime.log.format.batch import frame_record, read_batches
@@ -17,6 +18,7 @@ from callboard.runtime.topics.producers import PRODUCERS_MAX
 
 ALL = 2**31
 GZIP = 1
+TRANSACTIONAL = 0x10
 
 
 def log_of(*batches: bytes, end_offset: int = 0) -> PartitionLog:
@@ -221,6 +223,32 @@ def test_append_in_new_epoch_starts_at_sequence_zero_and_fences_old_epoch() -> N
     assert error_code_of(log, from_producer(1, epoch=1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert log.append(from_producer(0, epoch=1)) == 1
     assert error_code_of(log, from_producer(1, epoch=0)) == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_batch_without_transaction_of_producer_in_transaction_is_refused() -> None:
+    """As in Kafka. Consumers of committed records would leave it out if the transaction is aborted."""
+    log = log_of(producer_batch(producer=(4, 0, 0), attributes=TRANSACTIONAL))
+    assert error_code_of(log, from_producer(1)) == ErrorCode.INVALID_TXN_STATE
+    assert log.append(from_producer(0)) == 0, "a duplicate is found first"
+    assert log.append(from_producer(0, producer_id=5)) == 1
+    log.end_transaction(MarkerRecord(4, 0, committed=True), 1)
+    assert log.append(from_producer(1)) == 3
+
+
+def test_marker_with_later_epoch_fences_earlier_one() -> None:
+    """As in Kafka (KIP-890): no late batch gets into the partition when its transaction has ended."""
+    log = log_of(producer_batch(producer=(4, 0, 0), attributes=TRANSACTIONAL))
+    log.end_transaction(MarkerRecord(4, 1, committed=True), 1)
+    assert error_code_of(log, from_producer(1)) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert error_code_of(log, from_producer(1, epoch=1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert log.append(from_producer(0, epoch=1)) == 2
+
+
+def test_marker_of_unknown_producer_does_not_prescribe_its_sequence() -> None:
+    """After a restart the producers are unknown, and go on in their epochs."""
+    log = PartitionLog(MESSAGE_MAX_BYTES)
+    log.end_transaction(MarkerRecord(4, 1, committed=False), 1)
+    assert log.append(from_producer(7, epoch=1)) == 1
 
 
 def test_sequence_wraps_to_zero_after_int32_max() -> None:
