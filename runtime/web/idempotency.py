@@ -88,8 +88,11 @@ class IdempotentAnswers:
         return response
 
     def _make_room(self) -> None:
-        while len(self._kept) >= ANSWERS_MAX:
-            del self._kept[next(iter(self._kept))]
+        """Drop the oldest answer. One that is being made stays: its request must not be handled a second time."""
+        if len(self._kept) >= ANSWERS_MAX:
+            oldest = next((key for key, answer in self._kept.items() if answer.status is not None), None)
+            if oldest is not None:
+                del self._kept[oldest]
 
 
 def _repeated(kept: FirstAnswer, asked: bytes) -> Response:

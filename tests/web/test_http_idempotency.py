@@ -51,6 +51,29 @@ async def test_request_whose_first_one_is_being_answered_is_refused() -> None:
     assert (await first).body == (await once(request())).body == b"done"
 
 
+@async_test
+async def test_answer_that_is_being_made_is_not_dropped_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its request would be handled again, and its own answer would be an error although the change was made."""
+    monkeypatch.setattr(idempotency, "ANSWERS_MAX", 2)
+    going_on = asyncio.Event()
+
+    async def wait(asked: Request) -> Response:
+        await going_on.wait()
+        return Response(b"waited")
+
+    answers, calls = IdempotentAnswers(), list[bytes]()
+    slow, fast = answers.once(wait), answers.once(counting(calls))
+    first = asyncio.ensure_future(slow(request("slow")))
+    await asyncio.sleep(0)
+    for key in ("a", "b", "c", "c"):
+        await fast(request(key))
+    assert len(calls) == 3
+    with pytest.raises(KeyInUse, match="still being answered"):
+        await slow(request("slow"))
+    going_on.set()
+    assert (await first).body == (await slow(request("slow"))).body == b"waited"
+
+
 @pytest.mark.parametrize(
     "error", [Unavailable("not answered for 2 s"), pykka.ActorDeadError(), asyncio.CancelledError()]
 )
