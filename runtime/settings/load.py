@@ -104,6 +104,8 @@ def read_file(path: Path) -> dict[str, Any]:
         raise StartError(f"cannot read the config file '{path}': {error.strerror}") from error
     except ValueError as error:  # not UTF-8, or not TOML
         raise StartError(f"the config file '{path}' is not TOML: {error}") from error
+    except RecursionError:
+        raise StartError(f"the config file '{path}' has arrays or tables that are nested too deeply") from None
     for key, value in table.items():
         check_key(path, key, value)
     check_secrets(path, table.get("settings", {}))

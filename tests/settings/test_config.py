@@ -332,6 +332,7 @@ def test_command_line_overrides_config_file(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("listen = ", "is not TOML"),
+        (f"listen = {'[' * 20_000}", "nested too deeply"),
         ('liste = "h:1"', "unknown key 'liste' in .* did you mean 'listen'?"),
         ("group_max_size = 1", "unknown key 'group_max_size' in .* settings belong under .settings."),
         ("listen = 9092", "bad value 9092 for 'listen' in .* expected a text"),
