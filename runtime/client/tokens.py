@@ -124,5 +124,5 @@ def _lifetime_s(values: dict[str, Any]) -> float:
     """0 if the answer does not say it."""
     try:
         return max(0.0, float(values.get("expires_in", 0)))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return 0.0

@@ -257,7 +257,9 @@ def test_endpoint_is_asked_again_when_its_token_was_refused(provider: Provider) 
     assert tokens.login().password == "token2"
 
 
-@pytest.mark.parametrize("expires_in", [None, "soon", -1, []])
+@pytest.mark.parametrize(
+    "expires_in", [None, "soon", -1, [], 10**400], ids=["none", "a text", "past", "a list", "huge"]
+)
 def test_token_without_a_lifetime_is_used_once(provider: Provider, expires_in: Any) -> None:
     provider.values = {"expires_in": expires_in}
     tokens = Tokens(TokenSource(provider.url, "me", "secret"), Clock())
