@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..common.errors import StartError
+from ..common.json_files import parse_json
 from ..common.logs import get_logger
-from ..disk.disk import Disk, replace_file
+from ..disk.disk import Disk, read_file, replace_file
 from .continuity import Known, check_known
 from .patient_store import PatientStore
 from .register_log import newest_register
@@ -54,15 +55,14 @@ class KnownFile:
 
     def load(self) -> Note | None:
         """None if there is none. Raises StartError if it cannot be read."""
-        if not self._path.exists():
-            return None
         try:
-            fields = json.loads(self._path.read_bytes())
-            known = fields.pop("known")
-            return Note(known=Known(**known | {"token": bytes.fromhex(known["token"])}), **fields)
+            return _decode(parse_json(read_file(self._disk, self._path)))
+        except FileNotFoundError:
+            return None
         except (OSError, ValueError, KeyError, TypeError) as error:
+            reason = getattr(error, "strerror", None) or repr(error)
             raise StartError(
-                f"{self._path}: cannot be read: {error}; remove it to start without comparing the store with it"
+                f"{self._path}: cannot be read: {reason}; remove it to start without comparing the store with it"
             ) from None
 
     async def compare(self, store: Store) -> None:
@@ -80,3 +80,20 @@ class KnownFile:
             )
         if register.accepted_losses == note.accepted_losses:
             await check_known(lambda: note.known, patient)
+
+
+def _decode(fields: Any) -> Note:
+    """Raises ValueError, KeyError or TypeError for anything but a note."""
+    known, versions = fields["known"], fields["known"]["versions"]
+    if not isinstance(versions, dict):
+        raise TypeError(f"versions are {versions!r}, expected an object")
+    for text in (fields["cluster_id"], known["session"], known["token"], *versions.values()):
+        if not isinstance(text, str):
+            raise TypeError(f"{text!r}, expected a text")
+    for number in (fields["accepted_losses"], known["rounds"]):
+        if type(number) is not int:
+            raise TypeError(f"{number!r}, expected a whole number")
+    token = bytes.fromhex(known["token"])
+    return Note(
+        fields["cluster_id"], fields["accepted_losses"], known=Known(known["session"], known["rounds"], token, versions)
+    )

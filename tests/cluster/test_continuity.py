@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -165,3 +167,34 @@ def test_data_folder_of_another_cluster_is_refused(tmp_path: Path) -> None:
             await file.compare(store)
 
     run(body)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ['"x"', "[]", "null", "[" * 100_000, '{"known": 1}', '{"known": {"versions": []}}'],
+    ids=["a text", "a list", "null", "too deep", "a number", "a list of versions"],
+)
+def test_note_of_another_form_is_refused(content: str, tmp_path: Path) -> None:
+    (tmp_path / NAME).write_text(content)
+    with pytest.raises(
+        StartError, match=r"cluster-known.json: cannot be read: .*; remove it to start without comparing"
+    ):
+        KnownFile(Disk(), tmp_path).load()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("cluster_id", 1), ("accepted_losses", "x"), ("accepted_losses", True), ("known", {})]
+)
+def test_note_with_value_of_another_type_is_refused(name: str, value: object, tmp_path: Path) -> None:
+    file = KnownFile(Disk(), tmp_path)
+    file.save(Note(CLUSTER, 0, Known(SESSION, 1, b"t", {"a": "b"})))
+    (tmp_path / NAME).write_text(json.dumps(json.loads((tmp_path / NAME).read_text()) | {name: value}))
+    with pytest.raises(StartError, match="cannot be read"):
+        file.load()
+
+
+def test_fifo_at_the_path_of_the_note_is_refused(tmp_path: Path) -> None:
+    """Reading it would wait for ever."""
+    os.mkfifo(tmp_path / NAME)
+    with pytest.raises(StartError, match="found a FIFO, expected a file"):
+        KnownFile(Disk(), tmp_path).load()
