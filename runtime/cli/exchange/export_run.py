@@ -63,6 +63,8 @@ def export_table(
             _write(seen_groups.record(rows), write, output)
     else:
         assert data is not None
+        if output is not None:
+            _refuse_output_in(data, output)
         disk = Disk()
         partitions = track_progress(
             find_partition_sources(data, disk, problem_printer), "partitions", to_terminal=prints_to_terminal
@@ -95,9 +97,20 @@ def _write(rows: Iterator[Row], write: Writer, output: Path | None) -> None:
         write(rows, out)
 
 
+def _refuse_output_in(data: Path, output: Path) -> None:
+    """Raise StartError for a file in the data folder: it could replace one of the log."""
+    if Path(os.path.realpath(output)).is_relative_to(os.path.realpath(data)):
+        raise StartError(
+            f"bad --output '{output}': found a path in the data folder '{data}', expected one outside of it"
+        )
+
+
 @contextmanager
 def _open_output(output: Path | None) -> Iterator[Writable]:
-    """Standard output, or a file that appears under its name only when it is complete."""
+    """Standard output, or a file that appears under its name only when it is complete.
+
+    A device or a FIFO, such as /dev/null, is written to. It is not replaced, as root could.
+    """
     if output is None:
         yield csv_stream()
         sys.stdout.flush()
@@ -105,6 +118,11 @@ def _open_output(output: Path | None) -> Iterator[Writable]:
     if output.is_dir() or not output.absolute().parent.is_dir():
         problem = "a folder" if output.is_dir() else f"no folder {output.absolute().parent}"
         raise StartError(f"bad --output '{output}': found {problem}, expected a file in a folder that is there")
+    if output.exists() and not output.is_file():
+        with output.open("w", encoding="utf-8", newline="") as stream:
+            yield stream
+        return
+    output = Path(os.path.realpath(output))  # of a link the file is replaced
     temporary = output.with_name(output.name + ".new")
     try:
         temporary.unlink(missing_ok=True)  # left by an interrupted run
