@@ -58,7 +58,7 @@ class MemberOptions:
 
     def __post_init__(self) -> None:
         """Raises ValueError."""
-        check_resources(self.resources)
+        object.__setattr__(self, "resources", check_resources(self.resources))
         write_weight(self.weight)
         instance_id = self.instance_id
         if instance_id is not None and not (isinstance(instance_id, str) and 1 <= len(instance_id) <= INSTANCE_ID_MAX):

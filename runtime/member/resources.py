@@ -13,7 +13,7 @@ import json
 import re
 import struct
 import zlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from inspect import isawaitable
 from typing import NamedTuple
 
@@ -114,18 +114,26 @@ async def evaluate_resources(resources: Mapping[str, Resource]) -> ResourceSet:
     return ResourceSet(numbers, names)
 
 
-def check_resources(resources: object) -> None:
-    """The checks that need no call of a function. Raises ValueError."""
+def check_resources(resources: object) -> dict[str, Resource]:
+    """The checks that need no call of a function. Raises ValueError.
+
+    Returns the resources, with a tuple for an iterator of names: it can be read only once, and names are read again at
+    the join and at each refresh.
+    """
     if not isinstance(resources, Mapping) or not resources:
         raise ValueError(
             f"resources={resources!r}: expected a mapping with at least one entry, as in "
             f"{{'jobs': 12}} or {{'tenants': ['acme', 'zenith']}}"
         )
+    checked: dict[str, Resource] = {}
     for resource, amount in resources.items():
+        checked[resource] = amount
         if isinstance(amount, int):
             check_number(resource, amount)
         elif not callable(amount):
-            check_names(resource, amount)
+            checked[resource] = names = tuple(amount) if isinstance(amount, Iterator) else amount
+            check_names(resource, names)
+    return checked
 
 
 def check_number(resource: str, number: int) -> int:

@@ -66,6 +66,17 @@ async def test_partition_count_from_a_coroutine_function_may_grow() -> None:
 
 
 @in_virtual_time
+async def test_names_of_an_iterator_are_kept_for_the_join_and_each_refresh() -> None:
+    """An iterator can be read only once: the check of the options must not leave nothing for the join."""
+    names, count = (name for name in ("acme", "zenith")), 1
+    resources = {"tenants": names, "jobs": lambda: count}
+    async with local_coordinator() as connector, make_member(connector, resources=resources) as ann:
+        await next_assignment_of(ann, 3)
+        count = 2
+        await next_assignment_of(ann, 4)
+
+
+@in_virtual_time
 async def test_shards_that_the_leader_has_added_first_are_owned_by_members_that_do_not_know_them_yet() -> None:
     """The leader's numbers are used. A member that refreshes later must not drop what it was assigned."""
     count = 2
