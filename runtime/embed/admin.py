@@ -37,6 +37,7 @@ from ...actors.messages import (
 from ...actors.records import CLASSIC
 from ...actors.text import did_you_mean
 from ..member.resources import shard_name
+from .arguments import check_group, check_list, check_partition
 from .consumer_groups import describe_consumer_group
 from .refusals import check, refusal
 from .reset_admin import ResetAdmin
@@ -72,6 +73,7 @@ class Admin(ResetAdmin):
 
     async def describe(self, group: str) -> GroupDescription:
         """Describe a group and its members. Raises CoordinatorError GROUP_ID_NOT_FOUND for an unknown group."""
+        check_group(group)
         requests = self._requests()
         answer: Described = await requests.ask(DescribeGroup(group))
         if answer.state == ABSENT_NAME:
@@ -112,6 +114,7 @@ class Admin(ResetAdmin):
 
     async def delete(self, group: str) -> None:
         """Delete a group without members, with its offsets."""
+        check_group(group)
         error: ErrorCode = await self._requests().ask(DeleteGroup(group))
         check(error, f"group {group!r}")
 
@@ -127,6 +130,8 @@ class Admin(ResetAdmin):
 
         A running consumer joins again.
         """
+        check_list("member_ids", member_ids)
+        check_list("instance_ids", instance_ids)
         members = (await self.describe(group)).members
         ids = {member.instance_id: member.member_id for member in members if member.instance_id is not None}
         reason = f"{ADMIN_REASON}: {reason}" if reason else ADMIN_REASON  # as Kafka's admin client
@@ -144,6 +149,7 @@ class Admin(ResetAdmin):
 
     async def offsets(self, group: str) -> dict[TopicPartition, CommittedOffset]:
         """All committed offsets of a group by topic and partition; empty for an unknown group."""
+        check_group(group)
         answer: Fetched = await self._requests().ask(OffsetFetch(group, None))
         check(answer.error, f"group {group!r}")
         return {
@@ -164,6 +170,7 @@ class Admin(ResetAdmin):
 
     async def reset(self, group: str, targets: Targets) -> dict[TopicPartition, int]:
         """Set offsets of a group without members; an unknown group is created. Returns the new offsets."""
+        check_group(group)
         topics = await describe_topics(self._requests(), targets)
         resolved = await resolve_targets(self._requests(), group, targets, topics)
         offsets = {partition: chosen.offset for partition, chosen in resolved.items() if chosen.offset is not None}
@@ -176,9 +183,11 @@ class Admin(ResetAdmin):
 
     async def delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
         """Delete offsets of a group. Offsets that it does not have are ignored."""
+        check_group(group)
         topics: dict[str, list[int]] = {}
-        for topic, partition in partitions:
-            topics.setdefault(topic, []).append(partition)
+        for each in partitions:
+            check_partition(each)
+            topics.setdefault(each[0], []).append(each[1])
         request = OffsetDelete(group, tuple((topic, tuple(numbers)) for topic, numbers in topics.items()))
         answer: OffsetsDeleted = await self._requests().ask(request)
         check(answer.error, f"group {group!r}")
@@ -233,8 +242,7 @@ def describe_group(group: str, answer: Described) -> GroupDescription:
 
 def _check_filter(argument: str, words: Iterable[str], allowed: Sequence[str]) -> frozenset[str]:
     """Lower-case the words, as Kafka does. Raises ValueError for an unknown word, which would match no group."""
-    if isinstance(words, str):
-        raise TypeError(f"{argument}={words!r}: expected a list of words, as in [{words!r}]")
+    check_list(argument, words)
     lower = {word.lower(): word for word in words}
     unknown = lower.keys() - {word.lower() for word in allowed}
     if unknown:

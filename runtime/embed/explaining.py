@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.recorder.explanation import explain
 from ...actors.recorder.flight_recorder import RECORDS_KEPT
+from .arguments import check_group
 from .results import GroupExplanation, RebalanceRecord
 
 if TYPE_CHECKING:
@@ -25,10 +26,12 @@ class Explaining:
 
         Raises CoordinatorError GROUP_ID_NOT_FOUND for a group that is unknown and has no record.
         """
+        check_group(group)
         return await explain_group(self._requests(), group, _checked(limit))
 
     async def rebalances(self, group: str, *, limit: int = RECORDS_KEPT) -> tuple[RebalanceRecord, ...]:
         """The last rebalances of a group, the newest first; at most 50 are kept. Empty for an unknown group."""
+        check_group(group)
         records, _now = await self._requests().rebalances(group)
         return records[: _checked(limit)]
 

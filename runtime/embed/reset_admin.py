@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.group.reset_messages import DescribeReset, ResetDescribed
 from ..node.reset_records import ResetPartition, ResetRecord
+from .arguments import check_group
 from .in_pieces import map_in_pieces, run_in_pieces
 from .reset_progress import Presence, progress_of
 from .reset_targets import Chosen, describe_topics, fetch_offsets, resolve_targets
@@ -50,6 +51,7 @@ class ResetAdmin:
         CoordinatorError: GROUP_ID_NOT_FOUND for an unknown group, UNSTABLE_OFFSET_COMMIT while an open transaction has
         an offset of such a partition, INVALID_REQUEST for a target that the coordinator cannot know.
         """
+        check_group(group)
         topics = await describe_topics(self._requests(), targets)
         chosen = await resolve_targets(self._requests(), group, targets, topics)
         ids = {name: topic.topic_id.hex for name, topic in topics.items()}
@@ -85,6 +87,7 @@ class ResetAdmin:
 
     async def resets(self, group: str) -> tuple[ResetChange, ...]:
         """The last resets of a group that were recorded, the newest first: of the last 100 of all groups."""
+        check_group(group)
         records = await self._requests().resets()
         return tuple([await change_of(record) for record in await records.of_group(group)])
 

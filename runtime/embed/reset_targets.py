@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.messages import Fetched, OffsetFetch
 from ...actors.steps import pieces
+from .arguments import check_targets
 from .refusals import check
 from .results import OffsetsOf, PartitionRange, ResetTargets, ShiftBy, TopicDescription, TopicPartition
 
@@ -179,7 +180,8 @@ KINDS: Mapping[type, Kind] = {
 
 
 async def describe_topics(requests: AdminRequests, targets: ResetTargets) -> dict[str, TopicDescription]:
-    """The topics of targets. Raises ValueError for a target that is none, CoordinatorError for an unknown topic."""
+    """The topics of targets. Raises TypeError and ValueError for bad targets, CoordinatorError for an unknown topic."""
+    check_targets(targets)
     for target in targets.values():
         if type(target) not in KINDS:
             raise ValueError(f"offset {target!r}: {EXPECTED}")

@@ -279,6 +279,21 @@ def test_progress_returns_offsets_by_shard_name() -> None:
         (lambda c: c.groups(states=["Stabel"]), r"unknown 'Stabel'; did you mean 'Stable'\? expected some of Empty, "),
         (lambda c: c.groups(types=["shared"]), r"unknown 'shared'; did you mean 'share'\? expected some of classic, "),
         (lambda c: c.create_topic("jobs", "x"), "topic 'jobs' with 'x' partitions: expected a name and a whole number"),
+        (lambda c: c.describe(b"g"), "group b'g': expected a string"),
+        (lambda c: c.explain(5), "group 5: expected a string"),
+        (lambda c: c.rebalances(None), "group None: expected a string"),
+        (lambda c: c.delete(b"g"), "group b'g': expected a string"),
+        (lambda c: c.offsets(b"g"), "group b'g': expected a string"),
+        (lambda c: c.resets(b"g"), "group b'g': expected a string"),
+        (lambda c: c.reset("\ud800", {("jobs", 0): 5}), "group .*: expected text; half of a surrogate pair"),
+        (lambda c: c.evict_and_reset("\ud800", {("jobs", 0): 5}), "group .*: expected text; half of a surrogate pair"),
+        (lambda c: c.delete_offsets(b"g", [("jobs", 0)]), "group b'g': expected a string"),
+        (lambda c: c.delete_offsets("g", [("jobs", "0")]), r"partition \('jobs', '0'\): expected a topic and a number"),
+        (lambda c: c.reset("g", {("jobs", "0"): 5}), r"partition \('jobs', '0'\): expected a topic and a number"),
+        (lambda c: c.reset("g", {("jobs", 0, 1): 5}), r"partition \('jobs', 0, 1\): expected a topic and a number"),
+        (lambda c: c.evict_and_reset("g", [("jobs", 0)]), "expected offsets by partition"),
+        (lambda c: c.remove_members("g", member_ids="m1"), r"member_ids='m1': .* as in \['m1'\]"),
+        (lambda c: c.remove_members("g", instance_ids="pod-0"), "instance_ids='pod-0': expected a list"),
         (lambda c: c.grow_topic(3, 4), "topic 3 with 4 partitions: expected a name and a whole number"),
     ],
 )
@@ -287,6 +302,7 @@ def test_admin_argument_with_typo_or_wrong_type_raises_error_with_its_name(
 ) -> None:
     async def scenario() -> None:
         async with running() as coordinator:
+            await coordinator.create_topic("jobs")
             with pytest.raises((TypeError, ValueError), match=expected):
                 await ask(coordinator)
             assert (await coordinator.groups(states=["STABLE", "empty"], types=["Classic"])).groups == ()
