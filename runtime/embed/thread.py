@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from ...actors.recorder.flight_recorder import RECORDS_KEPT
-from ..engine.waiting import LoopClosed, run_on_loop
+from ..engine.waiting import LoopClosed, is_of_parent, run_on_loop, serve_threads
 from ..settings.table import Settings
 from .lifecycle import AsyncCoordinator, EndMode
 from .reset_admin import RETURN_TIMEOUT_S
@@ -67,8 +67,8 @@ class ThreadCoordinator:
         self._started.result()
 
     def stop(self) -> None:
-        """See ``Coordinator.stop``. From any thread but the coordinator's own."""
-        if self._thread is None or self._loop is None:
+        """See ``Coordinator.stop``. From any thread but the coordinator's own. Does nothing in a forked process."""
+        if self._thread is None or self._loop is None or is_of_parent(self._loop):
             return
         self._check_other_thread()
         if not self._ended.done():
@@ -114,6 +114,7 @@ class ThreadCoordinator:
     async def _serve_until_stopped(self) -> None:
         async with self._coordinator:
             self._loop = asyncio.get_running_loop()
+            serve_threads(self._loop)
             self._started.set_result(None)
             await self._stopping.wait()
 

@@ -6,11 +6,13 @@ A coroutine that is submitted in the moment in which the loop closes never runs,
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Coroutine
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 T = TypeVar("T")
 
@@ -18,8 +20,31 @@ CHECK_INTERVAL_S = 0.5
 """How often a waiting thread checks whether the loop is closed."""
 
 
+_process_ids: WeakKeyDictionary[asyncio.AbstractEventLoop, int] = WeakKeyDictionary()
+
+
 class LoopClosed(Exception):
     """The loop was closed, and the result will never come."""
+
+
+class LoopOfParent(RuntimeError):
+    """The loop runs in a thread of the parent process. This one was forked, without that thread."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this process was forked without the thread that runs the event loop: make a Coordinator here, or reach "
+            "that of the parent, which needs listen='127.0.0.1:0', with callboard.connect_in_thread(bootstrap)"
+        )
+
+
+def serve_threads(loop: asyncio.AbstractEventLoop) -> None:
+    """Called where the loop begins to run, so that ``run_on_loop`` recognises it in a forked process."""
+    _process_ids[loop] = os.getpid()
+
+
+def is_of_parent(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether the loop runs in another process, of which this one is a fork: a wait for it would never end."""
+    return _process_ids.get(loop) not in (None, os.getpid())
 
 
 def wait_for(future: Future[T], loop: asyncio.AbstractEventLoop, timeout_s: float | None = None) -> T:
@@ -41,9 +66,12 @@ def wait_for(future: Future[T], loop: asyncio.AbstractEventLoop, timeout_s: floa
 def run_on_loop(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop, timeout_s: float | None = None) -> T:
     """Run a coroutine on the loop of another thread, and wait for its result.
 
-    Raises the coroutine's error, CancelledError, TimeoutError or LoopClosed. After an interrupt or a timeout the
-    coroutine is cancelled.
+    Raises the coroutine's error, CancelledError, TimeoutError, LoopClosed or LoopOfParent. After an interrupt or a
+    timeout the coroutine is cancelled.
     """
+    if is_of_parent(loop):
+        work.close()
+        raise LoopOfParent
     cancellable = _Cancellable(work)
     running: Coroutine[Any, Any, T] = cancellable.run()
     try:

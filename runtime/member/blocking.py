@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from ..engine.clock import boottime_s
-from ..engine.waiting import LoopClosed, run_on_loop
+from ..engine.waiting import LoopClosed, is_of_parent, run_on_loop
 from .channel import Connector
 from .errors import HasLeft, MemberError, ShardLost
 from .handler_threads import HandlerThreads
@@ -38,6 +38,11 @@ class LoopRunner:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+
+    @property
+    def is_of_parent(self) -> bool:
+        """Whether this process is a fork of that of the loop."""
+        return is_of_parent(self._loop)
 
     def call_soon(self, callback: Callable[[], object]) -> None:
         """Call a function on the loop, without waiting for it. Does nothing when the loop has ended."""
@@ -206,9 +211,10 @@ class BlockingMember:
         """Release the shards and leave the group. Raises RuntimeError inside ``with assignment:``.
 
         In a handler of ``run`` it returns at once, since it would wait for its own end. All shards are then revoked,
-        and ``run`` returns when all handlers have ended.
+        and ``run`` returns when all handlers have ended. Does nothing in a forked process, which has no member.
         """
-        self._runner.run(self._leave(threading.current_thread()))
+        if not self._runner.is_of_parent:
+            self._runner.run(self._leave(threading.current_thread()))
 
     def start_leaving(self) -> None:
         """Leave without waiting for it, for example in a signal handler. ``run`` returns when all handlers ended."""

@@ -10,6 +10,7 @@ from typing import Self, Unpack
 from weakref import WeakSet
 
 from ..client.security import Security
+from ..engine.waiting import serve_threads
 from .blocking import BlockingMember
 from .member import Member
 from .options import MemberArguments
@@ -94,6 +95,7 @@ class RemoteThreadCoordinator:
 
     async def _serve_until_closed(self, ready: threading.Event) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        serve_threads(self._loop)
         ready.set()
         await self._stopping.wait()
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -111,12 +113,64 @@ async def test_forked_child_keeps_no_file_of_the_coordinator(tmp_path: Path) -> 
         await member.shards[0].commit(1)
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_blocking_calls_in_a_forked_child_raise_runtime_error() -> None:
+    """The thread with the event loop does not exist there, so they would wait for ever."""
+    with (
+        callboard.Coordinator.in_thread(listen="127.0.0.1:0") as coordinator,
+        callboard.connect_in_thread(coordinator.bootstrap) as remote,
+        coordinator.member("g", resources={"jobs": 1}) as member,
+    ):
+        shard = member.next_assignment().shards[0]
+        calls: dict[str, Callable[[], object]] = {
+            "admin method": lambda: coordinator.offsets("g"),
+            "next_assignment": lambda: member.next_assignment(DEADLINE_S),
+            "commit": lambda: shard.commit(1),
+            "member": coordinator.member("g", resources={"jobs": 1}).__enter__,
+            "remote member": remote.member("g", resources={"jobs": 1}).__enter__,
+            "health": lambda: _raise(RuntimeError(coordinator.health().reason)),
+        }
+        message = "this process was forked without the thread that runs the event loop"
+        for name, call in calls.items():
+            assert message in _error_in_child(call), name
+        for name, end in {"leave": member.leave, "stop": coordinator.stop, "close": remote.close}.items():
+            assert _error_in_child(end) == "none", name
+        assert shard.commit(1).durability == "synced"
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+def _error_in_child(call: Callable[[], object]) -> str:
+    """The text of the error that the call raises in a forked child, "none" if it raises none, "" if it hangs."""
+    read_fd, write_fd = os.pipe()
+    child = _fork()
+    if not child:
+        signal.alarm(round(DEADLINE_S))
+        text = "none"
+        try:
+            call()
+        except RuntimeError as error:
+            text = str(error)
+        os.write(write_fd, text.encode())
+        os._exit(0)
+    os.close(write_fd)
+    with open(read_fd) as pipe:
+        os.waitpid(child, 0)
+        return pipe.read()
+
+
+def _fork() -> int:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # a fork with threads; the child uses none of their locks
+        return os.fork()
+
+
 def _open_files_in_child(files: list[int]) -> str:
     """For each descriptor "-" if it is /dev/null in a forked child, else "+"."""
     read_fd, write_fd = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # a fork with threads; the child only calls fstat and write
-        child = os.fork()
+    child = _fork()
     if not child:
         null_device = os.stat(os.devnull).st_rdev
         os.write(write_fd, "".join("-" if os.fstat(fd).st_rdev == null_device else "+" for fd in files).encode())
