@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +14,9 @@ from .member import Member
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
+_restore_calls: list[Callable[[], None]] = []
+"""One for each block that runs in this process."""
+
 
 @contextmanager
 def leave_on_signals(
@@ -21,7 +25,7 @@ def leave_on_signals(
     """While the block runs, the first of these signals makes the member leave; then ``run`` returns.
 
     Leaving cancels handlers that are coroutines, sets ``is_revoked`` for those in threads, and waits for their end, at
-    most for the rebalance timeout. A second signal has its usual effect.
+    most for the rebalance timeout. A second signal has its usual effect. In a forked child each one has it.
 
     Raises RuntimeError outside of the main thread.
     """
@@ -29,10 +33,13 @@ def leave_on_signals(
         raise RuntimeError("signals reach the main thread only: use leave_on_signals() there")
     install = _install_on_loop if isinstance(member, Member) else _install_in_thread
     restore = install(member.start_leaving, signals)
+    _restore_calls.append(restore)
     try:
         yield
     finally:
-        restore()
+        if restore in _restore_calls:  # not in a child that was forked in the block
+            _restore_calls.remove(restore)
+            restore()
 
 
 def _install_on_loop(leave: Callable[[], object], signals: Sequence[signal.Signals]) -> Callable[[], None]:
@@ -62,3 +69,13 @@ def _install_in_thread(leave: Callable[[], object], signals: Sequence[signal.Sig
 
     previous = {number: signal.signal(number, on_signal) for number in signals}
     return restore
+
+
+def _restore_in_child() -> None:
+    """A forked child has no member, so the signal would not end it. That of an event loop would even reach the parent:
+    the loop's handler writes to a socket that both processes have."""
+    while _restore_calls:
+        _restore_calls.pop()()
+
+
+os.register_at_fork(after_in_child=_restore_in_child)

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import threading
+import warnings
 from collections.abc import Iterator
 
 import pytest
@@ -98,3 +99,58 @@ def test_leave_on_signals_outside_of_the_main_thread_is_refused() -> None:
     thread.start()
     thread.join(DEADLINE_S)
     assert errors == ["signals reach the main thread only: use leave_on_signals() there"]
+
+
+class ForkedChild:
+    """It waits until a signal ends it."""
+
+    def __init__(self) -> None:
+        self.ready_fd, write_fd = os.pipe()
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore", DeprecationWarning
+            )  # a fork with threads; the child uses none of their locks
+            self.pid = os.fork()
+        if not self.pid:
+            os.write(write_fd, b".")
+            signal.alarm(round(DEADLINE_S))
+            while True:
+                signal.pause()
+        os.close(write_fd)
+
+    def end_by_signal(self) -> int:
+        """Returns the signal that ended it."""
+        with open(self.ready_fd, "rb") as ready:
+            assert ready.read(1) == b"."
+        os.kill(self.pid, signal.SIGUSR2)
+        return os.WTERMSIG(os.waitpid(self.pid, 0)[1])
+
+
+def test_signal_of_a_forked_child_ends_the_child() -> None:
+    """As multiprocessing's ``terminate``; the child has no member that could leave."""
+    with (
+        callboard.Coordinator.in_thread() as coordinator,
+        coordinator.member("g", resources={"jobs": 1}) as member,
+        callboard.leave_on_signals(member, SIGNALS),
+    ):
+        assert ForkedChild().end_by_signal() == signal.SIGUSR2
+        assert member.next_assignment(DEADLINE_S).shards[0].commit(1).durability == "synced"
+
+
+def test_signal_of_a_forked_child_does_not_make_the_parent_leave() -> None:
+    """They share the socket by which an event loop learns of signals."""
+
+    async def scenario() -> None:
+        async with (
+            asyncio.timeout(DEADLINE_S),
+            callboard.Coordinator() as coordinator,
+            coordinator.member("g", resources={"jobs": 1}) as member,
+        ):
+            assignment = await member.next_assignment()
+            with callboard.leave_on_signals(member, SIGNALS):
+                assert ForkedChild().end_by_signal() == signal.SIGUSR2
+                await asyncio.sleep(0.01)  # the loop would handle the signal
+                assert not assignment.is_over
+                await assignment.shards[0].commit(1)
+
+    asyncio.run(scenario())
