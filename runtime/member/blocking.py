@@ -246,7 +246,8 @@ class BlockingMember:
         self._runner.run(self._member.run(partial(self._run_handler, handler)))
 
     async def _run_handler(self, handler: Callable[[BlockingShard], object], shard: Shard) -> None:
-        await self._handler_threads.run(partial(handler, BlockingShard(shard, self._runner)), shard)
+        blocking = self._shards.get(shard) or BlockingShard(shard, self._runner)
+        await self._handler_threads.run(partial(handler, blocking), shard)
 
     def assignments(self) -> Iterator[BlockingAssignment]:
         """Yield an assignment each time the shards have changed; end when the member leaves.

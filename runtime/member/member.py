@@ -51,6 +51,7 @@ class Member:
         self._refresher: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
         self._is_entered = False
+        self._is_running = False
 
     @property
     def group_id(self) -> str:
@@ -142,20 +143,26 @@ class Member:
     async def run(self, handler: Callable[[Shard], Coroutine[Any, Any, object]]) -> None:
         """Run a task ``handler(shard)`` for each shard; cancel and await it when the shard is revoked or lost.
 
-        Tasks of other shards are not interrupted. Returns when the member leaves. If a handler fails, the member leaves
-        the group, then its error is raised.
+        Tasks of other shards are not interrupted. Begins with the shards of the assignment that was returned last, if
+        it is not over. Returns when the member leaves. If a handler fails, the member leaves the group, then its error
+        is raised. Raises RuntimeError while another call runs.
         """
+        if self._is_running:
+            raise RuntimeError("run() of this member was called before, and would call a second handler for each shard")
+        self._is_running = True
         running: set[Shard] = set()
         try:
+            assignment = self._membership.owned.current_assignment()
             while True:
-                assignment = await self.next_assignment()
+                assignment = assignment or await self.next_assignment()
                 for shard in assignment.shards:
                     if shard not in running:
                         assignment.create_task(_start_handler(handler, shard), shard)
-                running = set(assignment.shards)
+                running, assignment = set(assignment.shards), None
         except HasLeft:
             return
         finally:
+            self._is_running = False
             await self.leave()
 
     def commit(self, shard: Shard, next_offset: int, note: str = "") -> Coroutine[Any, Any, CommitResult]:

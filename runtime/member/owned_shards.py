@@ -71,6 +71,10 @@ class OwnedShards:
         self._assignment = Assignment(self._owner, self.generation, shards, kept)
         return self._assignment
 
+    def current_assignment(self) -> Assignment | None:
+        """The one that ``next_assignment`` returned last, unless it is over."""
+        return None if self._assignment is None or self._assignment.is_over else self._assignment
+
     def new_shard(self, partition: TopicPartition, resource: str, name: int | str, token: int) -> Shard:
         """Create a shard that ``add`` may add. ``token``: the generation that assigned it."""
         return Shard(self._owner, resource, name, partition, token)

@@ -132,6 +132,38 @@ async def test_assignments_and_run_end_when_the_member_leaves() -> None:
             await member.next_assignment()
 
 
+@in_virtual_time
+async def test_run_begins_with_the_assignment_that_was_returned_before() -> None:
+    """A program may wait for the first one, for example to say that it is ready. No other one follows by itself."""
+    async with make_member(ScriptedConnector()) as member:
+        await next_assignment_of(member, 2)
+        started: set[Shard] = set()
+
+        async def handler(shard: Shard) -> None:
+            started.add(shard)
+
+        running = asyncio.create_task(member.run(handler))
+        await wait_until(lambda: len(started) == 2)
+        assert started == set(member.shards)
+        with pytest.raises(RuntimeError, match="a second handler for each shard"):
+            await member.run(handler)
+        await member.leave()
+        await running
+
+
+def test_blocking_run_begins_with_the_assignment_that_was_returned_before() -> None:
+    with callboard.Coordinator.in_thread() as coordinator, coordinator.member("g", resources={"jobs": 2}) as member:
+        shards = set(member.next_assignment().shards)
+        started: set[callboard.BlockingShard] = set()
+
+        def handler(shard: callboard.BlockingShard) -> None:
+            started.add(shard)
+            if started == shards:
+                member.leave()
+
+        member.run(handler)
+
+
 async def count_assignments(member: Member) -> int:
     return len([assignment async for assignment in member.assignments()])
 
