@@ -173,6 +173,7 @@ class BlockingMember:
         self._runner = LoopRunner(loop)
         self._member = Member(connector, group, random=random, clock_s=clock_s, **options)
         self._shards: dict[Shard, BlockingShard] = {}
+        self._undelivered: BlockingAssignment | None = None  # its caller may have been interrupted, or timed out
         self._handler_threads = HandlerThreads()
 
     @property
@@ -260,12 +261,16 @@ class BlockingMember:
                 yield assignment
 
     def next_assignment(self, timeout_s: float | None = None) -> BlockingAssignment:
-        """Wait for the next of ``assignments``. Raises TimeoutError."""
-        return self._runner.run(self._next_assignment(), timeout_s)
+        """Wait for the next of ``assignments``. Raises TimeoutError; the next call then waits for the same one."""
+        assignment = self._runner.run(self._next_assignment(), timeout_s)
+        self._undelivered = None
+        return assignment
 
     async def _next_assignment(self) -> BlockingAssignment:
-        assignment = await self._member.next_assignment()
-        self._shards = {
-            shard: self._shards.get(shard) or BlockingShard(shard, self._runner) for shard in assignment.shards
-        }
-        return BlockingAssignment(assignment, self._shards, self._runner)
+        if self._undelivered is None:
+            assignment = await self._member.next_assignment()
+            self._shards = {
+                shard: self._shards.get(shard) or BlockingShard(shard, self._runner) for shard in assignment.shards
+            }
+            self._undelivered = BlockingAssignment(assignment, self._shards, self._runner)
+        return self._undelivered

@@ -206,6 +206,29 @@ def test_next_assignment_with_timeout_raises_timeout_error(coordinator: ThreadCo
             member.next_assignment(0.05)
 
 
+def test_assignment_that_comes_with_the_end_of_the_timeout_is_returned_by_the_next_call(
+    coordinator: ThreadCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise nobody gets it: the member would own shards without work on them until the next change."""
+    with coordinator.member("g", **JOBS) as member:
+        taken, timed_out = threading.Event(), threading.Event()
+        asynchronous = member._member
+        take = asynchronous.next_assignment
+
+        async def take_and_block() -> callboard.Assignment:
+            assignment = await take()
+            taken.set()
+            timed_out.wait(DEADLINE_S)  # blocks the loop until the caller does not wait any more
+            return assignment
+
+        monkeypatch.setattr(asynchronous, "next_assignment", take_and_block)
+        while not taken.is_set():
+            with pytest.raises(TimeoutError):
+                member.next_assignment(0.05)
+        timed_out.set()
+        assert len(member.next_assignment(DEADLINE_S).shards) == 4
+
+
 def test_connect_in_thread_shares_shards_between_threads(coordinator: ThreadCoordinator) -> None:
     with callboard.connect_in_thread(coordinator.bootstrap) as remote:
         with remote.member("g", **JOBS) as member:
