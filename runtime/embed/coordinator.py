@@ -338,7 +338,7 @@ def _options(
     shown = None if advertised is None else parse_advertised(advertised)
     return Options(
         listeners=(Listener(listen=address, advertised=shown),),
-        data=MEMORY if data is None else Path(data),
+        data=MEMORY if data is None else Path(data).absolute(),  # the program may change its folder later
         sync=config.parse_sync(sync),
         topics=tuple(config.check_topic(name, partitions) for name, partitions in topics.items()),
         file_mode=parse_file_mode(file_mode),

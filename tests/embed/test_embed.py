@@ -95,6 +95,25 @@ def test_coordinator_without_folder_keeps_nothing(tmp_path: Path, monkeypatch: p
     assert list(tmp_path.iterdir()) == []
 
 
+def test_relative_folder_is_kept_when_the_program_changes_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a program that becomes a daemon does."""
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+
+    async def scenario() -> None:
+        coordinator = Coordinator("state", topics={"jobs": 1})
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        async with coordinator:
+            await coordinator.reset("g", {"jobs": 5})
+            await coordinator.restart()
+            assert (await coordinator.offsets("g"))["jobs", 0].offset == 5
+        assert {path.name for path in tmp_path.iterdir()} == {"elsewhere", "state"}
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("disk", [MemoryDisk, FaultyDisk])
 @pytest.mark.parametrize("end", ["stopped", "killed", "power lost"])
 def test_restart_in_memory_keeps_address_and_acknowledged_offsets(end: Any, disk: type[MemoryDisk]) -> None:
