@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
     from ..member.blocking import BlockingMember
+    from ..member.blocking_members import BlockingMembers
     from ..member.options import MemberArguments
 
 HEALTH_TIMEOUT_S = 2.0
@@ -57,6 +59,7 @@ class ThreadCoordinator:
         self._started: Future[None] = Future()
         self._ended: Future[None] = Future()
         self._stopping = asyncio.Event()
+        self._members: BlockingMembers | None = None  # its modules are imported with the first member
 
     def start(self) -> None:
         """See ``Coordinator.start``. Raises StartError."""
@@ -72,7 +75,10 @@ class ThreadCoordinator:
             return
         self._check_other_thread()
         if not self._ended.done():
-            self._loop.call_soon_threadsafe(self._stopping.set)
+            if self._members is not None:
+                self._members.check_caller(self._loop, "stop")
+            with suppress(RuntimeError):  # another thread has stopped it
+                self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
         self._ended.result()
 
@@ -117,6 +123,8 @@ class ThreadCoordinator:
             serve_threads(self._loop)
             self._started.set_result(None)
             await self._stopping.wait()
+            if self._members is not None:
+                await self._members.leave()
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
@@ -158,8 +166,12 @@ class ThreadCoordinator:
     def member(self, group: str, **options: Unpack[MemberArguments]) -> BlockingMember:
         """A member of a group, in this process, for use in the calling thread. Options as ``Member``'s."""
         from ..member.blocking import BlockingMember
+        from ..member.blocking_members import BlockingMembers
 
-        return BlockingMember(self._coordinator.connector, group, loop=self._running_loop(), **options)
+        loop = self._running_loop()
+        if self._members is None:
+            self._members = BlockingMembers()
+        return self._members.add(BlockingMember(self._coordinator.connector, group, loop=loop, **options))
 
     def describe(self, group: str) -> GroupDescription:
         """See ``Coordinator.describe``."""

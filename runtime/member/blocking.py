@@ -175,6 +175,8 @@ class BlockingMember:
         self._shards: dict[Shard, BlockingShard] = {}
         self._undelivered: BlockingAssignment | None = None  # its caller may have been interrupted, or timed out
         self._handler_threads = HandlerThreads()
+        self._calls: set[asyncio.Task[Any]] = set()  # other threads wait for them; they end when the member has left
+        self._has_left = False  # set before the loop ends
 
     @property
     def group_id(self) -> str:
@@ -214,12 +216,28 @@ class BlockingMember:
         In a handler of ``run`` it returns at once, since it would wait for its own end. All shards are then revoked,
         and ``run`` returns when all handlers have ended. Does nothing in a forked process, which has no member.
         """
-        if not self._runner.is_of_parent:
-            self._runner.run(self._leave(threading.current_thread()))
+        if self._runner.is_of_parent:
+            return
+        try:
+            self._runner.run(self._call(partial(self._leave, threading.current_thread())))
+        except MemberError:
+            if not self._has_left:  # it leaves before its loop ends
+                raise
 
     def start_leaving(self) -> None:
         """Leave without waiting for it, for example in a signal handler. ``run`` returns when all handlers ended."""
         self._runner.call_soon(self._member.start_leaving)
+
+    async def leave_on_loop(self) -> None:
+        """``leave``, on the loop, before it ends. Also waits for the calls that other threads wait for."""
+        await self._member.leave()
+        self._has_left = True
+        if self._calls:
+            await asyncio.wait(self._calls)
+
+    def has_work_in(self, thread: threading.Thread) -> bool:
+        """Whether the thread runs a handler, or is inside ``with assignment:``. Called on the loop."""
+        return thread in self._handler_threads or self._member.is_run_by(thread)
 
     async def _leave(self, caller: threading.Thread) -> None:
         if caller in self._handler_threads:
@@ -244,7 +262,7 @@ class BlockingMember:
                 f"handler {handler!r}: expected a function that blocks, as in `def handle(shard): ...`; coroutine "
                 f"functions are for a member of callboard.connect() or Coordinator"
             )
-        self._runner.run(self._member.run(partial(self._run_handler, handler)))
+        self._runner.run(self._call(partial(self._member.run, partial(self._run_handler, handler))))
 
     async def _run_handler(self, handler: Callable[[BlockingShard], object], shard: Shard) -> None:
         blocking = self._shards.get(shard) or BlockingShard(shard, self._runner)
@@ -262,9 +280,18 @@ class BlockingMember:
 
     def next_assignment(self, timeout_s: float | None = None) -> BlockingAssignment:
         """Wait for the next of ``assignments``. Raises TimeoutError; the next call then waits for the same one."""
-        assignment = self._runner.run(self._next_assignment(), timeout_s)
+        assignment = self._runner.run(self._call(self._next_assignment), timeout_s)
         self._undelivered = None
         return assignment
+
+    async def _call(self, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        call = asyncio.current_task()
+        assert call is not None, "run_on_loop makes a task"
+        self._calls.add(call)
+        try:
+            return await function()
+        finally:
+            self._calls.discard(call)
 
     async def _next_assignment(self) -> BlockingAssignment:
         if self._undelivered is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from contextlib import suppress
 from types import TracebackType
 from typing import Self, Unpack
 from weakref import WeakSet
@@ -12,14 +13,12 @@ from weakref import WeakSet
 from ..client.security import Security
 from ..engine.waiting import serve_threads
 from .blocking import BlockingMember
+from .blocking_members import BlockingMembers
 from .member import Member
 from .options import MemberArguments
 from .tcp import TcpConnector
 
 log = logging.getLogger("callboard.member")
-
-STOP_TIMEOUT_S = 10.0
-"""Limit for the end of the loop's thread."""
 
 
 class RemoteCoordinator:
@@ -54,6 +53,7 @@ class RemoteThreadCoordinator:
 
     def __init__(self, bootstrap: str, security: Security | None = None) -> None:
         self._connector = TcpConnector(bootstrap, security)
+        self._members = BlockingMembers()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
@@ -79,16 +79,22 @@ class RemoteThreadCoordinator:
         self.close()
 
     def close(self) -> None:
-        """End the event loop. Members that have not left lose their shards; their sessions expire."""
+        """All remaining members leave, concurrently, then the event loop ends.
+
+        Waits for work on their shards, at most for the rebalance timeout. Raises RuntimeError if the caller is such
+        work.
+        """
         if self._loop is not None and self._thread is not None and self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._stopping.set)
-            self._thread.join(STOP_TIMEOUT_S)
+            self._members.check_caller(self._loop, "close")
+            with suppress(RuntimeError):  # another thread has closed it
+                self._loop.call_soon_threadsafe(self._stopping.set)
+            self._thread.join()
 
     def member(self, group: str, **options: Unpack[MemberArguments]) -> BlockingMember:
         """A member of a group, for use in the calling thread. Options as ``Member``'s."""
         if self._loop is None:
             raise RuntimeError("not connected yet: use it inside `with callboard.connect_in_thread(...)`")
-        return BlockingMember(self._connector, group, loop=self._loop, **options)
+        return self._members.add(BlockingMember(self._connector, group, loop=self._loop, **options))
 
     def _run(self, ready: threading.Event) -> None:
         asyncio.run(self._serve_until_closed(ready))
@@ -98,6 +104,7 @@ class RemoteThreadCoordinator:
         serve_threads(self._loop)
         ready.set()
         await self._stopping.wait()
+        await self._members.leave()
 
 
 def connect(bootstrap: str, security: Security | None = None) -> RemoteCoordinator:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -188,3 +189,39 @@ def test_blocking_shard_is_lost_at_the_first_look_after_a_pause(coordinator: Thr
 
 async def running_loop() -> asyncio.AbstractEventLoop:
     return asyncio.get_running_loop()
+
+
+@pytest.mark.parametrize("is_remote", [False, True], ids=["in process", "over TCP"])
+def test_end_of_the_loop_waits_for_handlers_as_leave_does(is_remote: bool) -> None:
+    """The next owner must not begin while a handler still runs, and the handler may commit what it has done."""
+    results: list[object] = []
+    with callboard.Coordinator.in_thread(listen="127.0.0.1:0") as other, ThreadPoolExecutor(1) as pool:
+        connection = callboard.connect_in_thread(other.bootstrap) if is_remote else callboard.Coordinator.in_thread()
+        begun = threading.Event()
+
+        def handle(shard: BlockingShard) -> None:
+            begun.set()
+            assert shard.revoked.wait(DEADLINE_S)
+            time.sleep(0.1)  # as a handler that finishes its item
+            results.append(shard.commit(7).durability)
+
+        with connection:
+            with pytest.raises(RuntimeError, match="call it after that"):
+                use_assignment_and_end(connection)
+            member = connection.member("g", resources={"jobs": 1})
+            ended = pool.submit(run_member, member, handle)
+            assert begun.wait(DEADLINE_S)
+        assert results == ["" if is_remote else "synced"]
+        ended.result(DEADLINE_S)
+
+
+def use_assignment_and_end(connection: Any) -> None:
+    """End the loop from work on a shard, which that would wait for."""
+    end = connection.stop if isinstance(connection, ThreadCoordinator) else connection.close
+    with connection.member("h", resources={"jobs": 1}) as member, member.next_assignment(DEADLINE_S):
+        end()
+
+
+def run_member(member: BlockingMember, handler: Callable[[BlockingShard], object]) -> None:
+    with member:
+        member.run(handler)
