@@ -258,15 +258,12 @@ class BlockingMember:
         for a coroutine function.
         """
         if not callable(handler) or inspect.iscoroutinefunction(handler):
-            raise TypeError(
-                f"handler {handler!r}: expected a function that blocks, as in `def handle(shard): ...`; coroutine "
-                f"functions are for a member of callboard.connect() or Coordinator"
-            )
+            raise _wrong_handler(handler)
         self._runner.run(self._call(partial(self._member.run, partial(self._run_handler, handler))))
 
     async def _run_handler(self, handler: Callable[[BlockingShard], object], shard: Shard) -> None:
         blocking = self._shards.get(shard) or BlockingShard(shard, self._runner)
-        await self._handler_threads.run(partial(handler, blocking), shard)
+        await self._handler_threads.run(partial(_call_handler, handler, blocking), shard)
 
     def assignments(self) -> Iterator[BlockingAssignment]:
         """Yield an assignment each time the shards have changed; end when the member leaves.
@@ -301,3 +298,18 @@ class BlockingMember:
             }
             self._undelivered = BlockingAssignment(assignment, self._shards, self._runner)
         return self._undelivered
+
+
+def _call_handler(handler: Callable[[BlockingShard], object], shard: BlockingShard) -> None:
+    """Raises TypeError for a result that nobody would run, as that of a lambda which calls a coroutine function."""
+    result = handler(shard)
+    if inspect.iscoroutine(result):
+        result.close()
+        raise _wrong_handler(handler)
+
+
+def _wrong_handler(handler: object) -> TypeError:
+    return TypeError(
+        f"handler {handler!r}: expected a function that blocks, as in `def handle(shard): ...`; coroutine "
+        f"functions are for a member of callboard.connect() or Coordinator"
+    )

@@ -163,7 +163,7 @@ def test_coroutine_function_as_a_handler_raises_type_error(coordinator: ThreadCo
     async def handle(shard: object) -> None:
         raise AssertionError(shard)
 
-    for handler in (handle, None):
+    for handler in (handle, None, lambda shard: handle(shard)):
         with coordinator.member("g", **JOBS) as member, pytest.raises(TypeError, match="function that blocks"):
             member.run(handler)  # type: ignore[arg-type]
 
