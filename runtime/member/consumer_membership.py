@@ -61,11 +61,11 @@ class ConsumerMembership:
         self.state = ConsumerState()
         self.lease = Lease(options.timeouts(), clock_s)
         self._heartbeats = ConsumerHeartbeats(group_id, options, self.lease, random)
-        self._log = MemberLog(group_id, lambda: self.identity)
-        self._session = ConsumerSession(connector, group_id, options, self.lease, self._log)
-        self.owned = OwnedShards(owner, self._log)
+        self.member_log = MemberLog(group_id, lambda: self.identity)
+        self._session = ConsumerSession(connector, group_id, options, self.lease, self.member_log)
+        self.owned = OwnedShards(owner, self.member_log)
         self.channels = MemberChannels(
-            connector, options.client_id or CLIENT_ID, self.lease.timeouts.rebalance_s, self._log
+            connector, options.client_id or CLIENT_ID, self.lease.timeouts.rebalance_s, self.member_log
         )
         self.random = random
         self.topics = ConsumerTopics(connector, group_id)
@@ -186,10 +186,10 @@ class ConsumerMembership:
             async with asyncio.timeout(self.lease.timeouts.session_s * SILENT_SESSION_PART):
                 reply: ConsumerHeartbeatReply = await self.channels.main.ask(request)
         except (ChannelLost, TimeoutError) as error:
-            self._log.no_answer("a heartbeat", error)
+            self.member_log.no_answer("a heartbeat", error)
             self.channels.main.drop()
             return None
-        self._log.answered()
+        self.member_log.answered()
         return reply
 
     async def _accept(self, reply: ConsumerHeartbeatReply, before: ConsumerState, sent_s: float) -> None:
@@ -223,8 +223,8 @@ class ConsumerMembership:
             self.lease.timeouts = timeouts._replace(interval_s=interval_s)
 
     def _refused(self, reaction: Reaction, reply: ConsumerHeartbeatReply) -> None:
-        if reply.error is ErrorCode.UNRELEASED_INSTANCE_ID and not self._log.is_unanswered:
-            self._log.is_unanswered = True
+        if reply.error is ErrorCode.UNRELEASED_INSTANCE_ID and not self.member_log.is_unanswered:
+            self.member_log.is_unanswered = True
             log.warning(
                 "instance_id=%r of group %r is in use; waiting until that member has left or its session has ended",
                 self.options.instance_id,

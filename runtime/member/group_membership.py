@@ -8,6 +8,7 @@ from typing import Protocol
 from ...actors.errors import ErrorCode
 from .lease import Lease
 from .member_channels import MemberChannels
+from .member_log import MemberLog
 from .options import MemberOptions
 from .owned_shards import OwnedShards
 from .reactions import Reaction
@@ -25,6 +26,7 @@ class GroupMembership(Protocol):
     owned: OwnedShards
     channels: MemberChannels
     lease: Lease
+    member_log: MemberLog
     random: Random
 
     @property

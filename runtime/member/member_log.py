@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
+from ...actors.errors import ErrorCode
 from ...actors.text import LogLine
 from .shards import Shard
 
@@ -14,16 +15,20 @@ log = logging.getLogger("callboard.member")
 SHARDS_NAMED_MAX = 10
 """Shards that a line names. A member may own thousands."""
 
+REFUSED_LINE_INTERVAL_S = 60.0
+"""Between two lines about refused commits of one member."""
+
 
 class MemberLog:
     """``identity`` returns the member id and the generation at the time of a line."""
 
-    __slots__ = ("_group_id", "_identity", "is_unanswered")
+    __slots__ = ("_group_id", "_identity", "_refused_line_due_s", "is_unanswered")
 
     def __init__(self, group_id: str, identity: Callable[[], tuple[str, int]]) -> None:
         self.is_unanswered = False  # the last request got no answer
         self._group_id = group_id
         self._identity = identity
+        self._refused_line_due_s = float("-inf")
 
     def assigned(self, added: Sequence[Shard], owned_count: int) -> None:
         """The member may work on these shards from now on. ``owned_count``: of all its shards."""
@@ -38,6 +43,13 @@ class MemberLog:
         """The member may not work on its shards any more, and another member may own them already."""
         if shards:
             log.warning(LogLine("shards lost", {**self._fields(shards), "reason": reason}))
+
+    def commit_refused(self, shard: Shard, error: ErrorCode, now_s: float) -> None:
+        """A commit has been refused and retried for some time, perhaps those of other shards, too."""
+        if now_s >= self._refused_line_due_s:
+            self._refused_line_due_s = now_s + REFUSED_LINE_INTERVAL_S
+            cause = {"error": error.name, "advice": "see the log of the coordinator, whose disk may be full or broken"}
+            log.warning(LogLine("commits are refused and retried", {**self._fields([shard]), **cause}))
 
     def no_answer(self, request: str, error: Exception) -> None:
         """Log the first request of an outage at INFO, the others at DEBUG: all requests are retried."""

@@ -59,10 +59,10 @@ class Membership:
         self.identity = NO_IDENTITY
         self.is_leader = False
         self.lease = Lease(options.timeouts(), clock_s)
-        self._log = MemberLog(group_id, lambda: self.identity)
-        self.owned = OwnedShards(owner, self._log)
+        self.member_log = MemberLog(group_id, lambda: self.identity)
+        self.owned = OwnedShards(owner, self.member_log)
         self.channels = MemberChannels(
-            connector, options.client_id or CLIENT_ID, self.lease.timeouts.rebalance_s, self._log
+            connector, options.client_id or CLIENT_ID, self.lease.timeouts.rebalance_s, self.member_log
         )
         self.random = random
         self._subscription = ResourceSubscription(connector, group_id, options)
@@ -304,12 +304,12 @@ class Membership:
                 Heartbeat(self.group_id, identity[0], self.options.instance_id, identity[1])
             )
         except ChannelLost as lost:
-            self._log.no_answer("a heartbeat", lost)
+            self.member_log.no_answer("a heartbeat", lost)
             if not self._is_synced:
                 self.channels.join.drop()  # a pending JoinGroup may be lost as well, without an error
             return False
-        if self._log.is_unanswered:
-            self._log.answered()
+        if self.member_log.is_unanswered:
+            self.member_log.answered()
         if identity != self.identity:
             return True
         reaction = reaction_to(RequestKind.HEARTBEAT, error)

@@ -7,6 +7,7 @@ from ...actors.messages import Commit, Committed, OffsetCommit
 from .channel import ChannelLost
 from .errors import CommitRefused, ShardLost, refusal_message
 from .group_membership import GroupMembership
+from .owned_shards import SLOW_S
 from .reactions import Reaction, RequestKind, reaction_to
 from .reconnecting_channel import Backoff
 from .resources import check_text
@@ -21,6 +22,7 @@ async def commit_offset(membership: GroupMembership, shard: Shard, next_offset: 
     _check_arguments(next_offset, note)
     own_commit = sent = shard.latest_commit = shard.latest_commit[0] + 1, next_offset, note
     backoff: Backoff | None = None
+    slow_s = 0.0
     while own_commit[0] >= shard.acknowledged[0]:
         if not membership.check_lease() or shard.is_lost:
             raise ShardLost(
@@ -32,9 +34,9 @@ async def commit_offset(membership: GroupMembership, shard: Shard, next_offset: 
         try:
             answer: Committed = await membership.channels.main.ask(request)
         except ChannelLost:
-            pass
+            refused = None  # an outage, which heartbeats report
         else:
-            error = answer.errors[0]
+            refused = error = answer.errors[0]
             if error is NO_ERROR:
                 return _acknowledge(shard, sent, CommitResult(answer.durability))
             reaction = reaction_to(RequestKind.COMMIT, error)
@@ -44,7 +46,11 @@ async def commit_offset(membership: GroupMembership, shard: Shard, next_offset: 
                 raise CommitRefused(refusal_message(f"the commit of {next_offset} for {shard!r}", error), error)
             elif shard.latest_commit is sent:
                 shard.latest_commit = own_commit
-        backoff = backoff or Backoff(membership.random)
+        now_s = membership.lease.now_s()
+        if backoff is None:
+            backoff, slow_s = Backoff(membership.random), now_s + SLOW_S
+        elif refused is not None and now_s >= slow_s:
+            membership.member_log.commit_refused(shard, refused, now_s)
         await backoff.wait()
         sent = shard.latest_commit  # may be newer than this one, which must not overwrite it
     return shard.acknowledged[1]

@@ -17,7 +17,8 @@ from member_helpers import (
     wait_until,
 )
 
-from callboard.actors.messages import Heartbeat
+from callboard.actors.errors import ErrorCode
+from callboard.actors.messages import Heartbeat, OffsetCommit
 from callboard.actors.text import LogLine
 from callboard.runtime.member.channel import ChannelLost
 from callboard.runtime.member.member_log import SHARDS_NAMED_MAX
@@ -82,6 +83,26 @@ async def test_outage_is_one_line_when_it_begins_and_one_when_it_ends(caplog: py
         await asyncio.sleep(1)
     assert len(messages(caplog, lambda text: text.startswith("no answer to a heartbeat"))) == 1
     assert len(messages(caplog, lambda text: text.endswith("again"))) == 1
+
+
+@in_virtual_time
+async def test_commit_that_is_refused_for_long_is_a_warning_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    """Otherwise a member whose coordinator has a failed disk waits without a sign, while heartbeats are answered."""
+    connector = ScriptedConnector()
+    async with member_on_loop_time(connector, resources={"jobs": 2}) as member:
+        first, second = (await next_assignment_of(member, 2)).shards
+        connector.answer_next(OffsetCommit, *[ErrorCode.NOT_COORDINATOR] * 4)
+        await asyncio.gather(first.commit(1), second.commit(1))
+        assert events(caplog) == []
+        connector.answer_next(OffsetCommit, *[ErrorCode.NOT_COORDINATOR] * 200)
+        begin_s = asyncio.get_running_loop().time()
+        await asyncio.gather(first.commit(1), second.commit(1))
+        minutes = (asyncio.get_running_loop().time() - begin_s - 5) / 60
+    lines = events(caplog)
+    assert 1 < len(lines) <= minutes + 1
+    assert {(event, fields["error"]) for event, fields in lines} == {
+        ("commits are refused and retried", "NOT_COORDINATOR")
+    }
 
 
 @in_virtual_time
