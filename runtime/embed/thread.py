@@ -59,19 +59,30 @@ class ThreadCoordinator:
         self._started: Future[None] = Future()
         self._ended: Future[None] = Future()
         self._stopping = asyncio.Event()
+        self._serving: asyncio.Task[None] | None = None
+        self._is_start_ended = False
         self._members: BlockingMembers | None = None  # its modules are imported with the first member
 
     def start(self) -> None:
-        """See ``Coordinator.start``. Raises StartError."""
+        """See ``Coordinator.start``. Raises StartError. Ctrl-C, or ``stop`` in another thread, ends the start."""
         if self._thread is not None:
             raise RuntimeError("this Coordinator was started before: make another one")
         self._thread = threading.Thread(target=self._run_thread, name="callboard-coordinator", daemon=True)
         self._thread.start()
-        self._started.result()
+        try:
+            self._started.result()
+        except BaseException:
+            self._end_start(self._thread)
+            raise
 
     def stop(self) -> None:
         """See ``Coordinator.stop``. From any thread but the coordinator's own. Does nothing in a forked process."""
-        if self._thread is None or self._loop is None or is_of_parent(self._loop):
+        if self._thread is None:
+            return
+        if self._loop is None:
+            self._end_start(self._thread)
+            return
+        if is_of_parent(self._loop):
             return
         self._check_other_thread()
         if not self._ended.done():
@@ -103,11 +114,23 @@ class ThreadCoordinator:
         except (CancelledError, LoopClosed) as error:
             raise RuntimeError(STOPPED) from error
 
+    def _end_start(self, thread: threading.Thread) -> None:
+        """Cancel the start, and wait until what it has opened is closed."""
+        self._is_start_ended = True
+        if self._serving is not None:
+            with suppress(RuntimeError):  # it has failed, and the loop is closed
+                self._serving.get_loop().call_soon_threadsafe(self._serving.cancel)
+        thread.join()
+
     # On the coordinator's thread -------------------------------------------------------------------------------------
 
     def _run_thread(self) -> None:
         try:
             asyncio.run(self._serve_until_stopped())
+        except asyncio.CancelledError:
+            self._ended.set_result(None)
+            if not self._started.done():
+                self._started.set_exception(RuntimeError(STOPPED))
         except BaseException as error:
             if self._started.done():
                 self._ended.set_exception(error)
@@ -118,6 +141,9 @@ class ThreadCoordinator:
             self._ended.set_result(None)
 
     async def _serve_until_stopped(self) -> None:
+        self._serving = asyncio.current_task()
+        if self._is_start_ended:
+            raise asyncio.CancelledError
         async with self._coordinator:
             self._loop = asyncio.get_running_loop()
             serve_threads(self._loop)

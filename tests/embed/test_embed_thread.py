@@ -13,6 +13,7 @@ import pytest
 
 from callboard import Coordinator, CoordinatorError, ErrorCode, StartError, ThreadCoordinator
 
+DEADLINE_S = 60.0
 ONLY_ON_LOOP = {"DEFAULTS", "in_thread", "node", "interceptor", "connector"}
 """For the coordinator's own thread; reached by ``asynchronous``."""
 
@@ -85,6 +86,45 @@ def test_failed_start_raises_in_the_calling_thread(tmp_path: Path) -> None:
             second.offsets("g")
     with Coordinator.in_thread(tmp_path):
         pass
+
+
+@pytest.mark.parametrize("is_interrupted", [True, False], ids=["interrupt", "stop in another thread"])
+def test_start_that_is_interrupted_releases_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_interrupted: bool
+) -> None:
+    """A start may take long, for example while the store of a cluster cannot be reached."""
+    starting = threading.Event()
+
+    class WaitsAfterStart(Coordinator):
+        async def start(self) -> None:
+            await super().start()
+            try:
+                starting.set()
+                await asyncio.Event().wait()
+            finally:
+                await self.stop()
+
+    coordinator = ThreadCoordinator(WaitsAfterStart(tmp_path))
+    if is_interrupted:
+
+        def interrupt() -> None:
+            assert starting.wait(DEADLINE_S)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(coordinator._started, "result", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            coordinator.start()
+    else:
+        with ThreadPoolExecutor(1) as pool:
+            started = pool.submit(coordinator.start)
+            assert starting.wait(DEADLINE_S)
+            coordinator.stop()
+            with pytest.raises(RuntimeError, match="has stopped"):
+                started.result(DEADLINE_S)
+    assert "callboard-coordinator" not in [thread.name for thread in threading.enumerate()]
+    with Coordinator.in_thread(tmp_path):
+        pass
+    coordinator.stop()
 
 
 def test_use_before_start_or_after_stop_raises_runtime_error() -> None:
