@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import os
+import pickle
 import re
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from confluent_kafka.admin import AdminClient
 import callboard
 from callboard import Coordinator, StartError
 from callboard.runtime.disk.memory import MemoryDisk
+from callboard.runtime.embed.reset_undo import UnknownChange
 from callboard.runtime.node.environment import in_memory
 from callboard.runtime.settings.load import load
 from callboard.runtime.testing.disk.faulty import FaultyDisk
@@ -304,6 +306,22 @@ INVALID_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"topics": {"a": 0}}, "bad topic 'a': expected 1 to"),
     ({"data": ""}, "bad data '': expected the path of a folder"),
 ]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        callboard.CoordinatorError(callboard.ErrorCode.NON_EMPTY_GROUP, "group 'g': it has members", "a_limit"),
+        callboard.CommitRefused("the note is too long", callboard.ErrorCode.OFFSET_METADATA_TOO_LARGE),
+        callboard.StartError("bad data 5"),
+        UnknownChange("a1"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_error_is_the_same_after_pickle(error: callboard.CallboardError) -> None:
+    """A process pool sends the error of its worker in this way. One that cannot be read ends the pool."""
+    restored = pickle.loads(pickle.dumps(error))
+    assert (type(restored), str(restored), vars(restored)) == (type(error), str(error), vars(error))
 
 
 @pytest.mark.parametrize(("options", "message"), INVALID_OPTIONS, ids=lambda value: str(value)[:30])
