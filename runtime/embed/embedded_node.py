@@ -123,8 +123,7 @@ class EmbeddedNode:
                 descriptors=descriptors,
             )
         except BaseException:
-            for listening_socket in sockets.values():
-                listening_socket.close()
+            _close(sockets)
             raise
 
     def _listen(self) -> dict[str, socket]:
@@ -170,9 +169,18 @@ class EmbeddedNode:
 
         sockets = self._listen()
         scratch = self.options.data / SCRATCH if self.environment.disk.is_real else None
-        connection = make_connection(self._settings, self.options, sockets, cluster.refuse, scratch)
+        try:
+            connection = make_connection(self._settings, self.options, sockets, cluster.refuse, scratch)
+        except BaseException:
+            _close(sockets)
+            raise
         cluster.attach(connection.ownership)
         return await self._open_node(sockets, replace(self.environment, cluster=connection))
+
+
+def _close(sockets: Sockets) -> None:
+    for listening_socket in sockets.values():
+        listening_socket.close()
 
 
 def _disk_after_end(disk: Disk, end: EndMode) -> Disk:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import subprocess
 import sys
 from collections import Counter
@@ -316,6 +317,16 @@ async def test_node_without_lease_answers_no_member() -> None:
 def test_bad_arguments_of_a_cluster_are_named(arguments: Any, message: str) -> None:
     with pytest.raises(StartError, match=message):
         Coordinator(**arguments)
+
+
+@async_test
+async def test_start_with_a_url_of_no_store_leaves_the_port_free() -> None:
+    coordinator = Coordinator(cluster="redis://host/0", listen="127.0.0.1:0")
+    with pytest.raises(StartError, match="no store has a URL like") as caught:
+        await coordinator.start()
+    assert caught.value.__traceback__ is not None  # it keeps what is not closed
+    with socket.create_server(("127.0.0.1", coordinator._embedded.options.listeners[0].listen.port)):
+        pass
 
 
 def imported_by_a_single_node() -> set[str]:
