@@ -43,6 +43,7 @@ HEALTH_TIMEOUT_S = 2.0
 """A coordinator whose loop does not answer for so long is not healthy."""
 
 STOPPED = "this Coordinator has stopped: make another one"
+NOT_RUNNING_YET = "this Coordinator is not running yet: use it inside `with`, or call start() first"
 T = TypeVar("T")
 
 
@@ -154,7 +155,7 @@ class ThreadCoordinator:
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
-            raise RuntimeError("this Coordinator is not running yet: use it inside `with`, or call start() first")
+            raise RuntimeError(NOT_RUNNING_YET)
         if self._stopping.is_set() or self._ended.done():
             raise RuntimeError(STOPPED)
         self._check_other_thread()
@@ -174,6 +175,8 @@ class ThreadCoordinator:
     @property
     def bootstrap(self) -> str:
         """The address for Kafka's clients, "host:port"."""
+        if self._loop is None:
+            raise RuntimeError(NOT_RUNNING_YET)
         return self._coordinator.bootstrap
 
     @property

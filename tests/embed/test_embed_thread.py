@@ -129,8 +129,10 @@ def test_start_that_is_interrupted_releases_the_folder(
 
 def test_use_before_start_or_after_stop_raises_runtime_error() -> None:
     coordinator = Coordinator.in_thread()
-    with pytest.raises(RuntimeError, match="is not running yet"):
+    with pytest.raises(RuntimeError, match="is not running yet: use it inside `with`"):
         coordinator.offsets("g")
+    with pytest.raises(RuntimeError, match="is not running yet: use it inside `with`"):
+        _ = coordinator.bootstrap
     coordinator.stop()
     with coordinator:
         with pytest.raises(RuntimeError, match="started before"):
