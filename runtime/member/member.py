@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from random import Random, SystemRandom
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -157,13 +158,20 @@ class Member:
                 assignment = assignment or await self.next_assignment()
                 for shard in assignment.shards:
                     if shard not in running:
-                        assignment.create_task(_start_handler(handler, shard), shard)
+                        task = assignment.create_task(_start_handler(handler, shard), shard)
+                        task.add_done_callback(partial(self._log_foreign_cancellation, shard))
                 running, assignment = set(assignment.shards), None
         except HasLeft:
             return
         finally:
             self._is_running = False
             await self.leave()
+
+    def _log_foreign_cancellation(self, shard: Shard, handler: asyncio.Task[object]) -> None:
+        if handler.cancelled() and not shard.is_revoked and self._leaving is None:
+            log.warning(
+                "the handler of %r was cancelled, but not by the member: nothing works on this shard now", shard
+            )
 
     def commit(self, shard: Shard, next_offset: int, note: str = "") -> Coroutine[Any, Any, CommitResult]:
         """See ``Shard.commit``."""

@@ -22,6 +22,7 @@ from callboard.actors.messages import Heartbeat, OffsetCommit
 from callboard.actors.text import LogLine
 from callboard.runtime.member.channel import ChannelLost
 from callboard.runtime.member.member_log import SHARDS_NAMED_MAX
+from callboard.runtime.member.shards import Shard
 
 LOGGER = "callboard.member"
 JOBS = {"jobs": 4}
@@ -115,3 +116,24 @@ async def test_shards_lost_after_a_silent_coordinator_are_one_warning(caplog: py
     [(event, fields)] = events(caplog)
     assert (event, fields["shards"]) == ("shards lost", "jobs/0")
     assert "its lease is over" in str(fields["reason"])
+
+
+@in_virtual_time
+async def test_handler_that_other_code_has_cancelled_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """As that of a handler which awaits a task of another one. Nothing else tells that the shard has no worker."""
+    shared = asyncio.get_running_loop().create_future()
+    started: list[Shard] = []
+
+    async def handler(shard: Shard) -> None:
+        started.append(shard)
+        await (shared if shard.name == 0 else asyncio.sleep(1e6))
+
+    async with member_on_loop_time(ScriptedConnector(), resources={"jobs": 2}) as member:
+        running = asyncio.create_task(member.run(handler))
+        await wait_until(lambda: len(started) == 2)
+        shared.cancel()
+        await asyncio.sleep(0.1)
+        await member.leave()
+        await running
+    [warning] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert warning.startswith("the handler of Shard('jobs', 0, ") and "was cancelled, but not by the member" in warning
