@@ -189,13 +189,20 @@ class Member:
         """Call the functions among the resources periodically; rejoin if a result has changed."""
         if not any(callable(amount) for amount in self._options.resources.values()):
             return
+        level = logging.ERROR
         while True:
             await asyncio.sleep(self._options.refresh_interval_ms / 1000)
             try:
                 resources = await evaluate_resources(self._options.resources)
                 await self._membership.set_resources(resources)
             except Exception:
-                log.exception("the resources of group %r could not be refreshed; they stay as they are", self.group_id)
+                text = "the resources of group %r could not be refreshed; they stay as they are"
+                log.log(level, text, self.group_id, exc_info=True)
+                level = logging.DEBUG  # the next failures: an outage would fill the log with tracebacks
+            else:
+                if level == logging.DEBUG:
+                    log.info("the resources of group %r are refreshed again", self.group_id)
+                level = logging.ERROR
 
 
 def _start_handler(
