@@ -1,7 +1,8 @@
 """The load of the crash test, as a subprocess: it commits and joins as fast as it can and reports the responses.
 
 It reads ``run HOST PORT`` lines from standard input. Each run lasts until the server ends. It prints a line ``begun``
-at the first acknowledged commit of a run and a report (one JSON line) at its end. Each report covers all runs so far.
+when each connection of a run has had its first responses, and a report (one JSON line) at its end. Each report covers
+all runs so far.
 """
 
 from __future__ import annotations
@@ -96,9 +97,10 @@ class Joiner:
     numbers: count[int] = field(default_factory=count)
     memberships: list[Membership] = field(default_factory=list)
 
-    def run(self, wire: Wire, _begun: Callable[[], None]) -> None:
+    def run(self, wire: Wire, begun: Callable[[], None]) -> None:
         while True:
             self.memberships.append(become_member(wire, f"{self.name}-{next(self.numbers)}"))
+            begun()
 
 
 Worker = Committer | Joiner
@@ -144,13 +146,15 @@ class Load:
         self._committers = [*simple, *members]
         self._joiner = Joiner("joined")
         self._refusals: list[str] = []
-        self._begun = threading.Event()
+        self._waiting: set[str] = set()
+        """The names of the threads of this run without responses."""
+        self._lock = threading.Lock()
 
     def run(self, host: str, port: int) -> None:
         """Run all workers until the server ends."""
-        self._begun.clear()
         workers: Sequence[Worker] = [*self._committers, self._joiner]
         threads = [threading.Thread(target=self._work, args=(worker, host, port)) for worker in workers]
+        self._waiting = {thread.name for thread in threads}
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -170,16 +174,19 @@ class Load:
     def _work(self, worker: Worker, host: str, port: int) -> None:
         try:
             with Wire(host, port) as wire:
-                worker.run(wire, self._print_begun)
+                worker.run(wire, self._note_begun)
         except OSError:
             return  # the server was killed
         except Exception as error:
             self._refusals.append(f"{type(error).__name__}: {error}")
 
-    def _print_begun(self) -> None:
-        if not self._begun.is_set():
-            self._begun.set()
-            print("begun", flush=True)
+    def _note_begun(self) -> None:
+        name = threading.current_thread().name
+        if name in self._waiting:
+            with self._lock:
+                self._waiting.remove(name)
+                if not self._waiting:
+                    print("begun", flush=True)
 
 
 def main() -> None:

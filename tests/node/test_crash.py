@@ -57,12 +57,12 @@ class LoadProcess:
             )
 
     def run(self, server: ServerProcess) -> None:
-        """Start a run; return when its first commit is acknowledged."""
+        """Start a run; return when each connection has had its first responses."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"run {server.host} {server.port}\n".encode())
         self._process.stdin.flush()
         line = self._next_line()
-        assert line == "begun", f"no commit was acknowledged: {line[-2000:]}"
+        assert line == "begun", f"a connection had no response: {line[-2000:]}"
 
     def report(self) -> ClientReport:
         """The responses received until the server ended."""
@@ -180,7 +180,7 @@ def test_kill_9_loses_no_acknowledged_commit_or_member(
             checked |= {group for group, *_ in new_members}
             assert wrong_members(server, ClientReport({}, new_members, [])) == [], f"after kill {number + 1}"
         assert wrong_members(server, report) == []
-    assert len(checked) > ROUNDS and min(acknowledged for _, acknowledged in report.commits.values()) > ROUNDS
+    assert len(checked) >= ROUNDS and min(acknowledged for _, acknowledged in report.commits.values()) > ROUNDS
 
 
 def test_kill_9_during_compaction_loses_no_acknowledged_commit(
