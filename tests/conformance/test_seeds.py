@@ -20,7 +20,7 @@ PLAYED = {kind: read_seeds(kind) for kind in KINDS}
 BATCH_SIZE = 40
 SEEDS_MIN = 940  # in all kinds together
 KIND_MIN = 15
-PASSIVATION_STRIDE = 5  # every fifth script
+PASSIVATION_STRIDE = 10  # every tenth script
 EARLY_IDLE_MS = STEP_MS // 2
 
 

@@ -297,8 +297,8 @@ async def test_produce_v12_with_acks_0_gets_no_response(tmp_path: Path) -> None:
     async with running_node(tmp_path) as harness:
         client = await harness.connect()
         producer = await init_producer_id(client)
-        values = {"transactional_id": TX, "acks": 0, "timeout": 1000}
-        topics = [{"name": "t", "partition_data": [{"index": 0, "records": batch(b"x", producer)}]}]
+        values: dict[str, Plain] = {"transactional_id": TX, "acks": 0, "timeout": 1000}
+        topics: Plain = [{"name": "t", "partition_data": [{"index": 0, "records": batch(b"x", producer)}]}]
         client.write(frame("produce", 12, topic_data=topics, **values))
         assert record_values(await fetch_partition(client, 0)) == [b"x"], "the next response is that of the Fetch"
         await init_producer_id(client)
