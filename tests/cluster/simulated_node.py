@@ -94,6 +94,7 @@ class SimulatedNode:
         self._queue: list[Commit] = []
         self._wake = asyncio.Event()
         self._writing: set[int] = set()
+        self._released: list[tuple[Session, int]] = []  # by the session, after the round in flight
         self._is_stopping = False
 
     async def run(self) -> None:
@@ -145,7 +146,11 @@ class SimulatedNode:
         for partition in partitions:
             self.values.pop(partition, None)
             self._epochs.pop(partition, None)
-            if partition not in self._writing and self.session is not None:
+            if self.session is None:
+                continue
+            if partition in self._writing:  # perhaps by an earlier session, whose round has no answer yet
+                self._released.append((self.session, partition))
+            else:
                 self.session.release(partition)
 
     def fenced(self, reason: str) -> None:
@@ -243,10 +248,10 @@ class SimulatedNode:
                     self._on_acknowledged(session.name, commit.partition, epochs[commit.partition])
             self._answer_all(commits, session.phase != Phase.ENDED)
         finally:
-            written, self._writing = self._writing, set()
-            for partition in written:
-                if partition not in self._epochs:
-                    session.release(partition)
+            self._writing = set()
+            released, self._released = self._released, []
+            for owner, partition in released:
+                owner.release(partition)
 
     def _batch(self, partition: int, commits: list[Commit]) -> tuple[int, bytes]:
         """Each commit moves the mark of its number: the one of the value before is deleted."""

@@ -50,6 +50,11 @@ def test_seeds_of_nodes_that_end_their_earlier_sessions() -> None:
         simulate(seed, is_exclusive=True)
 
 
+def test_seed_in_which_a_round_of_an_earlier_session_has_no_answer_yet() -> None:
+    """A partition is released to the session that gives it away, not to that of the round."""
+    simulate(3960)
+
+
 @pytest.mark.parametrize("name", [name for name in ALL_MISTAKES if name not in RARE])
 def test_planted_mistake_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ALL_MISTAKES[name](monkeypatch)
