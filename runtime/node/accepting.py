@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..kafka.connections.connection_pool import ConnectionPool
 from ..kafka.connections.connection_turns import ConnectionTurns
-from ..settings.table import LISTEN_BACKLOG
+from .acceptor import Acceptor, start_accepting
 from .environment import Environment
 from .listening import Sockets, limit_receive_buffers
 
@@ -43,7 +44,8 @@ class AcceptingListeners:
         self._pool = pool
         self._tls = tls
         self._handshakes = _make_handshakes(pool, turns) if tls else None
-        self._servers: list[asyncio.Server] = []
+        self._sockets: list[socket.socket] = []
+        self._acceptors: list[Acceptor | asyncio.Server] = []
         self._is_closed = False
         self.is_accepting = asyncio.Event()
 
@@ -55,14 +57,10 @@ class AcceptingListeners:
         if self._is_closed:
             _close_all(sockets)
             return
-        loop = asyncio.get_running_loop()
         for listener, listening_socket in sockets.items():
             limit_receive_buffers(listening_socket, receive_buffer_bytes)
-            self._servers.append(
-                await loop.create_server(
-                    partial(self._new_connection, listener), sock=listening_socket, backlog=LISTEN_BACKLOG
-                )
-            )
+            self._sockets.append(listening_socket)
+            self._acceptors.append(await start_accepting(listening_socket, partial(self._new_connection, listener)))
         self.is_accepting.set()
 
     def _new_connection(self, listener: str) -> asyncio.Protocol:
@@ -76,13 +74,15 @@ class AcceptingListeners:
         return TlsConnection(tls, TlsClient(connection), self._handshakes)
 
     def close(self) -> None:
+        """Accept no more connections, and refuse those whose socket was accepted just now."""
         self._is_closed = True
-        for server in self._servers:
-            server.close()
+        self._pool.refuse_new()
+        for acceptor in self._acceptors:
+            acceptor.close()
 
     def filenos(self) -> list[int]:
         """The descriptors of the listening sockets."""
-        return [own.fileno() for server in self._servers for own in server.sockets]
+        return [listening_socket.fileno() for listening_socket in self._sockets]
 
     async def watch_certificates(self, environment: Environment) -> None:
         """Use changed certificates for new connections, until cancelled."""

@@ -60,6 +60,7 @@ class ConnectionPool:
         self._connections: set[Connection] = set()
         self.meter: RequestMeter | None = None
         self._throttled = 0
+        self._refuses_new = False
         self._limit = limit
         self._addresses = AddressLimits(server.settings)
         self._places = places
@@ -82,7 +83,9 @@ class ConnectionPool:
         return Connection(self, listener)
 
     def add(self, connection: Connection) -> bool:
-        """Add an open connection. False if a limit is reached."""
+        """Add an open connection. False if a limit is reached, or the server stops."""
+        if self._refuses_new:
+            return False
         if self._limit.is_reached(len(self._connections), connection.peer):
             self.server.over_limit.count(CONNECTIONS)
             return False
@@ -175,6 +178,10 @@ class ConnectionPool:
 
     def stop_idle_checks(self) -> None:
         self._idle_closer.stop()
+
+    def refuse_new(self) -> None:
+        """Close all connections that are opened from now on."""
+        self._refuses_new = True
 
     def stop_reading(self) -> None:
         """Read no more requests. Responses are still sent."""
