@@ -176,7 +176,10 @@ class LoadResult(NamedTuple):
 def run_load(
     connections: Sequence[LoadConnection], in_flight: int, seconds: float, server_cpu_s: Callable[[], float | None]
 ) -> LoadResult:
-    """Keep ``in_flight`` requests in flight on each connection for ``seconds``, then wait for outstanding responses."""
+    """Keep ``in_flight`` requests in flight on each connection for ``seconds``, then wait for outstanding responses.
+
+    It takes longer until there is a response. The rate is that of the responses before the wait.
+    """
     if not 0 < in_flight <= IN_FLIGHT_MAX:
         raise BenchError(f"{in_flight} requests in flight: expected 1 to {IN_FLIGHT_MAX}")
     wait = _waiter(connections)
@@ -191,7 +194,7 @@ def run_load(
     for connection in connections:
         connection.drain()
     latencies = sorted(latency for connection in connections for latency in connection.latencies_s)
-    if not latencies:
+    if not answers:
         raise BenchError(f"no response in {seconds} s; give more --seconds")
     server_used = None if server is None or server_started is None else server - server_started
     p50, p99, p999 = (quantile(latencies, share) for share in (0.50, 0.99, 0.999))
@@ -201,9 +204,9 @@ def run_load(
 def _turn_until(
     end: float, wait: Callable[[], list[tuple[int, int]]], turns: dict[int, Callable[[], None]]
 ) -> tuple[int, int]:
-    """Returns the number of polls and of ready connections. The clock is read once per poll."""
+    """Returns the number of polls, at least one, and of ready connections. The clock is read once per poll."""
     polls = ready_total = 0
-    while time.perf_counter() < end:
+    while not polls or time.perf_counter() < end:
         ready = wait()
         if not ready:
             raise BenchError(f"no response on any connection for {STALL_S:.0f} s")

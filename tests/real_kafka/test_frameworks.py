@@ -9,6 +9,7 @@ import json
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -92,22 +93,26 @@ class Worker:
         command = (*HEAP, "-cp", class_path, f"{CONNECT}.cli.ConnectDistributed", str(properties))
         self.process = start(closing, folder / f"worker-{self.port}.txt", *command)
 
-    def ask(self, path: str, body: Any = None) -> Any:
-        """Return the answer; None while the worker is starting or rebalancing."""
-        data = None if body is None else json.dumps(body).encode()
+    def ask(self, path: str, config: Any = None) -> Any:
+        """Return the answer; None while the worker is starting or rebalancing. ``config``: is put at the path."""
+        method, data = ("GET", None) if config is None else ("PUT", json.dumps(config).encode())
         with suppress(URLError, ConnectionError, TimeoutError):
-            request = Request(f"http://{HOST}:{self.port}{path}", data, {"Content-Type": "application/json"})
-            with urlopen(request, timeout=10) as answer:
+            url, headers = f"http://{HOST}:{self.port}{path}", {"Content-Type": "application/json"}
+            with urlopen(Request(url, data, headers, method=method), timeout=10) as answer:
                 return json.load(answer)
+
+    def has_connector(self, name: str, config: Any) -> bool:
+        """Make a connector, or give it the same configuration again, since an answer may be lost."""
+        return self.ask(f"/connectors/{name}/config", config) is not None
 
     def running_tasks(self, connector: str) -> int:
         status = self.ask(f"/connectors/{connector}/status")
         return 0 if status is None else [task["state"] for task in status["tasks"]].count("RUNNING")
 
 
-def file_connector(name: str, kind: str, file: Path, **config: str) -> dict[str, Any]:
+def file_connector(kind: str, file: Path, **config: str) -> dict[str, str]:
     connector = f"{CONNECT}.file.FileStream{kind}Connector"
-    return {"name": name, "config": {"connector.class": connector, "tasks.max": "1", "file": str(file), **config}}
+    return {"connector.class": connector, "tasks.max": "1", "file": str(file), **config}
 
 
 def lines_of(file: Path) -> list[str]:
@@ -124,19 +129,18 @@ def test_two_connect_workers_copy_file_and_take_over(
     first, second = (Worker(closing, class_path, tmp_path, server.bootstrap) for _ in range(2))
     source, sink = tmp_path / "in.txt", tmp_path / "out.txt"
     source.write_text("a\nb\n")
-    for connector in (
-        file_connector("read", "Source", source, topic="lines"),
-        file_connector("write", "Sink", sink, topics="lines"),
+    for name, config in (
+        ("read", file_connector("Source", source, topic="lines")),
+        ("write", file_connector("Sink", sink, topics="lines")),
     ):
-        body = connector
-        wait_until(lambda: first.ask("/connectors", body), bool, f"connector {body['name']}", DEADLINE_S)  # noqa: B023
+        wait_until(partial(first.has_connector, name, config), bool, f"connector {name}", DEADLINE_S)
     wait_until(lambda: lines_of(sink), lambda lines: lines == ["a", "b"], "the first lines", DEADLINE_S)
     stop(second.process)
     with source.open("a") as file:
         file.write("c\n")
     wait_until(lambda: lines_of(sink), lambda lines: lines == ["a", "b", "c"], "the line after", DEADLINE_S)
     for name in ("read", "write"):
-        wait_until(lambda: first.running_tasks(name), lambda count: count == 1, name, DEADLINE_S)  # noqa: B023
+        wait_until(partial(first.running_tasks, name), lambda count: count == 1, name, DEADLINE_S)
 
 
 # Kafka Streams -------------------------------------------------------------------------------------------------------
