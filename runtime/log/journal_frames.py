@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache
 from hashlib import blake2b
 from struct import Struct
 from typing import Protocol
@@ -102,12 +103,12 @@ class TaggedFrames:
 
     def next(self, data: bytes, at: int, used: int) -> int | None:
         view = memoryview(data)
-        heads: Iterator[int] = _candidates(data, _TAGGED_HEAD, _HEAD.size, at + 1, used)
+        heads: Iterator[int] = _candidates(data, _HEAD.size, at + 1, used)
         next_at, _ = self._read_head(view, at)
         while next_at is not None:  # the frame's size is certain, even if its content is damaged
             if self.end(view, next_at) is not None:
                 return next_at
-            heads = _candidates(data, _TAGGED_HEAD, _HEAD.size, next_at, used)
+            heads = _candidates(data, _HEAD.size, next_at, used)
             next_at, _ = self._read_head(view, next_at)
         return next((head for head in heads if self.end(view, head) is not None), None)
 
@@ -152,7 +153,7 @@ class UntaggedFrames:
         if claimed is not None and self.end(view, claimed) is not None:
             return claimed
         effort = max(SEARCH_COST_MIN_BYTES, SEARCH_COST_FACTOR * (used - at))
-        for head in _candidates(data, _OLD_FRAME_HEAD, _OLD_HEAD.size, start, used):
+        for head in _candidates(data, _OLD_HEAD.size, start, used):
             effort -= max(int.from_bytes(view[head : head + 4], "big"), CANDIDATE_COST_BYTES)
             if effort < 0:
                 raise SearchAborted(head)
@@ -161,8 +162,11 @@ class UntaggedFrames:
         return None
 
 
+@cache
 def _head_pattern(head_bytes: int) -> re.Pattern[bytes]:
     """Matches magic 2 of a frame's first batch, with a plausible frame head and batch header before it.
+
+    It is compiled for the first damaged frame: that takes milliseconds, which most starts can do without.
 
     Before the magic are the frame's length (below 64 MiB) and the rest of its head, a partition, the batch's size, and
     the batch's own base offset and length.
@@ -173,15 +177,11 @@ def _head_pattern(head_bytes: int) -> re.Pattern[bytes]:
     )
 
 
-_TAGGED_HEAD = _head_pattern(_HEAD.size)
-_OLD_FRAME_HEAD = _head_pattern(_OLD_HEAD.size)
-
-
-def _candidates(data: bytes, pattern: re.Pattern[bytes], head_bytes: int, start: int, used: int) -> Iterator[int]:
+def _candidates(data: bytes, head_bytes: int, start: int, used: int) -> Iterator[int]:
     """Positions from ``start`` on where a frame may begin, by the lengths in it and in its first batch."""
     magic_at = head_bytes + _BATCH.size + 16
     size_at = head_bytes + 4
-    for match in pattern.finditer(data, start, min(len(data), used + magic_at + 1)):
+    for match in _head_pattern(head_bytes).finditer(data, start, min(len(data), used + magic_at + 1)):
         at = match.start() - magic_at
         length, size, batch_length = (
             int.from_bytes(data[at + offset : at + offset + 4], "big") for offset in (0, size_at, size_at + 12)

@@ -21,8 +21,14 @@ NO_SOCKETS: Sockets = MappingProxyType({})
 
 def resolve(option: str, address: Address) -> tuple[socket.AddressFamily, tuple[Any, ...]]:
     """The family and address to bind. For a name with several addresses the IPv4 one, like Java, and so Kafka."""
+    host = address.host or None
     try:
-        infos = socket.getaddrinfo(address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        infos = socket.getaddrinfo(
+            host.encode() if host and host.isascii() else host,  # a text needs IDNA, which takes milliseconds to import
+            address.port,
+            type=socket.SOCK_STREAM,
+            flags=socket.AI_PASSIVE,
+        )
     except (OSError, UnicodeError) as error:
         raise StartError(
             f"cannot find the host of {option} {address}: expected a name or address of this machine"
