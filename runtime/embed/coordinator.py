@@ -27,6 +27,7 @@ from ..settings.address import DEFAULT_LISTEN, parse_address, parse_advertised
 from ..settings.dynamic import OURSELVES
 from ..settings.file_mode import parse_file_mode
 from ..settings.listeners import Listener
+from ..settings.paths import parse_path
 from ..settings.rows import INT_MAX
 from ..settings.table import Options, Settings
 from .cluster_arguments import FREE_PORT, check_observer, make_cluster_options
@@ -338,7 +339,7 @@ def _options(
     shown = None if advertised is None else parse_advertised(advertised)
     return Options(
         listeners=(Listener(listen=address, advertised=shown),),
-        data=MEMORY if data is None else Path(data).absolute(),  # the program may change its folder later
+        data=MEMORY if data is None else parse_path("data", data).absolute(),  # the program may change its folder later
         sync=config.parse_sync(sync),
         topics=tuple(config.check_topic(name, partitions) for name, partitions in topics.items()),
         file_mode=parse_file_mode(file_mode),

@@ -20,6 +20,7 @@ from .http_options import GivenWeb, http_options
 from .listener_settings import find_listener_setting, split_settings
 from .listeners import Listener, check_exposed, parse_inter_broker_listener, parse_listeners, with_settings
 from .metric_options import MetricOptions, check_lag_groups
+from .paths import parse_path
 from .table import (
     BY_NAME,
     DEFAULT_DATA,
@@ -233,7 +234,7 @@ def parse_dynamic_peers(text: str) -> DynamicPeers:
 def parse_data(text: str | None) -> Path:
     if text == "":
         raise StartError("bad data '': expected the path of a folder; leave it out for ./data, or give . for this one")
-    return DEFAULT_DATA if text is None else Path(text)
+    return DEFAULT_DATA if text is None else parse_path("data", text)
 
 
 def given_listeners(

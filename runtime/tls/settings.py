@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from ..common.errors import StartError
 from ..settings.listener_settings import ListenerValues, value_of
+from ..settings.paths import parse_path
 from .pem import read_pem
 from .principal_rules import Rule, parse_rules
 
@@ -93,7 +94,7 @@ def _source(values: ListenerValues, location: str, text: str, *, is_private: boo
     if path and given_text:
         raise StartError(f"both {location} and {text} are given: expected one of them")
     if path:
-        return PemSource(location, Path(path), is_private=is_private)
+        return PemSource(location, parse_path(location, path), is_private=is_private)
     return PemSource(text, None, given_text, is_private) if given_text else None
 
 

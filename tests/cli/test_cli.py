@@ -177,6 +177,12 @@ def test_empty_data_folder_name_is_refused(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["own.toml"]
 
 
+def test_path_with_nul_in_configuration_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text('data = "a\\u0000b"')
+    message = r"bad data 'a\x00b': found a NUL character, expected a path; remove the character"
+    assert refusal("serve", "--config", "own.toml", folder=tmp_path) == message
+
+
 def test_data_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     assert "file/data" in refusal("serve", "--listen", "127.0.0.1:0", "--data", "file/data", folder=tmp_path)

@@ -305,6 +305,8 @@ INVALID_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"topics": {"a b": 1}}, "bad topic name 'a b'"),
     ({"topics": {"a": 0}}, "bad topic 'a': expected 1 to"),
     ({"data": ""}, "bad data '': expected the path of a folder"),
+    ({"data": "a\0b"}, r"bad data 'a\x00b': found a NUL character, expected a path"),
+    ({"data": "a\ud800b"}, r"bad data 'a\ud800b': found half a character, expected a path"),
 ]
 
 
