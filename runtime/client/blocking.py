@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
+from ...actors.text import printable
 from ..kafka.codec.frames import BadResponse
 from ..settings.address import Address
 from .errors import ClientError
@@ -44,7 +45,8 @@ class BlockingConnection:
         """Send a request and return kio's entity of the response. ``name``: kio's name of the API.
 
         Fields that the request's version does not have are left out. Raises ClientError if the server does not serve
-        the API, closes the connection, does not answer in time, or does not let the user in again.
+        the API, closes the connection, does not answer in time, or does not let the user in again, and for a text that
+        cannot be encoded.
         """
         self._log_in_if_due()
         return self._ask_now(name, values)
@@ -57,6 +59,10 @@ class BlockingConnection:
             raise ClientError(f"{self.address} {error}, which this command needs") from error
         except BadResponse as error:
             raise ClientError(f"{self.address} {error}") from error
+        except UnicodeEncodeError as error:
+            raise ClientError(
+                f"bad text '{printable(error.object)}': found bytes that are not UTF-8, expected UTF-8; correct it"
+            ) from None
         except OSError as error:
             raise ClientError(f"{self.address} did not answer {name}: {_reason(error, self._timeout_s)}") from error
 

@@ -144,10 +144,12 @@ def test_reset_of_missing_group_needs_create(callboard: GroupsCommand) -> None:
         (["--topic", "orders", "--all-topics", "--to-latest"], "expected what to reset: --topic"),
         (["--topic", "orders:", "--to-latest"], "bad topic 'orders:': expected TOPIC or TOPIC:PARTITION"),
         (["--topic", "orders:x", "--to-latest"], "bad topic 'orders:x'"),
+        (["--topic", f"orders:{2**31}", "--to-latest"], "with partitions of 0 to 2147483647"),
+        (["--topic", "orders:" + "9" * 5000, "--to-latest"], "bad topic 'orders:999"),
         (["--topic", "orders", "--to-datetime", "yesterday"], "bad --to-datetime 'yesterday': expected ISO 8601"),
         (["--from-file", "/nowhere/at.all"], "/nowhere/at.all: cannot be read: No such file"),
     ],
-    ids=lambda parameter: " ".join(parameter) if isinstance(parameter, list) else "",
+    ids=lambda parameter: " ".join(parameter)[:60] if isinstance(parameter, list) else "",
 )
 def test_reset_with_invalid_arguments_exits_with_2(callboard: GroupsCommand, options: list[str], says: str) -> None:
     """The exit code is 2, and no request is sent: no server is running."""
@@ -208,6 +210,21 @@ def test_plan_reset_stays_within_partition(before: int | None, low: int, size: i
 def test_parse_datetime_without_zone_is_utc() -> None:
     assert parse_datetime("2026-01-01") == parse_datetime("2026-01-01T01:00:00+01:00") == START_MS
     assert parse_datetime("2026-01-01T00:00:00.250Z") == START_MS + 250
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("describe", "half\udcff"),
+        ("reset", "simple", "--topic", "half\udcff", "--to-latest"),
+        ("reset", "half\udcff", "--topic", "orders", "--to-latest"),
+    ],
+)
+def test_name_that_is_not_utf_8_is_refused_in_one_line(callboard: GroupsCommand, arguments: tuple[str, ...]) -> None:
+    callboard.commit("simple", orders_0=5)
+    result = callboard(*arguments)
+    assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
+    assert "bad text 'half\\udcff': found bytes that are not UTF-8" in result.err
 
 
 def test_parse_topic_reads_topic_and_partitions() -> None:

@@ -14,12 +14,15 @@ from typing import NamedTuple
 
 from ...client.cluster import OffsetAndMetadata, TopicPartition
 from ...common.errors import StartError
+from ...settings.rows import INT_MAX
 from ..exchange.text_source import RecordLines, TooLong, open_text
 from ..tables import Column, Table
 
 FILE_BYTES_MAX = 100_000_000
 """More than the offsets of any one group."""
 
+TOPIC_CHARACTERS_SHOWN = 300
+"""More than a topic name and some partitions."""
 
 FILE_COLUMNS = ("topic", "partition", "offset")
 
@@ -167,9 +170,16 @@ def parse_topic(text: str) -> tuple[str, tuple[int, ...] | None]:
     """Parse T or T:P,... from the command line; None means all partitions."""
     topic, colon, numbers = text.partition(":")
     parts = numbers.split(",")
-    if not topic or (colon and not all(part.isascii() and part.isdigit() for part in parts)):
-        raise StartError(f"bad topic '{text}': expected TOPIC or TOPIC:PARTITION,..., as in orders or orders:0,3")
+    if not topic or (colon and not all(map(_is_partition, parts))):
+        raise StartError(
+            f"bad topic '{text[:TOPIC_CHARACTERS_SHOWN]}': expected TOPIC or TOPIC:PARTITION,..., as in orders or "
+            f"orders:0,3, with partitions of 0 to {INT_MAX}"
+        )
     return topic, tuple(dict.fromkeys(int(part) for part in parts)) if colon else None
+
+
+def _is_partition(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= len(str(INT_MAX)) and int(text) <= INT_MAX
 
 
 def read_offsets(path: Path) -> dict[TopicPartition, int]:
