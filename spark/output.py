@@ -14,6 +14,7 @@ from ..actors.text import format_count
 from ..runtime.cli.tables import Cell, Column, Table, print_table
 from ..runtime.common.errors import StartError
 from ..runtime.common.printing import Writable, csv_stream, print_error, print_json, print_line, spreadsheet_cell
+from ..runtime.disk.output_file import new_output_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,9 +76,10 @@ def write_file(table: pa.Table, path: Path, is_safe: bool = False) -> None:
     if path.suffix.lower() == PARQUET:
         from pyarrow.parquet import write_table
 
-        write_table(table, str(path))
+        with new_output_file(path) as new:
+            write_table(table, str(new))
         return
-    with path.open("w", encoding="utf-8", newline="") as file:
+    with new_output_file(path) as new, new.open("w", encoding="utf-8", newline="") as file:
         _write_csv(table, file, is_safe)
 
 

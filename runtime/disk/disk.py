@@ -109,24 +109,38 @@ class Disk:
 
     def read(self, fd: int, size: int, position: int) -> bytes:
         """At most ``size`` bytes; none at the end of the file."""
-        return os.pread(fd, size, position)
+        try:
+            return os.pread(fd, size, position)
+        except OSError as error:
+            raise _with_path(error, fd) from None
 
     def write(self, fd: int, data: bytes | memoryview, position: int) -> int:
         """Returns how many bytes were written, which may be fewer than given."""
-        return os.pwrite(fd, data, position)
+        try:
+            return os.pwrite(fd, data, position)
+        except OSError as error:
+            raise _with_path(error, fd) from None
 
     def truncate(self, fd: int, size: int) -> None:
-        os.ftruncate(fd, size)
+        try:
+            os.ftruncate(fd, size)
+        except OSError as error:
+            raise _with_path(error, fd) from None
 
     def sync(self, fd: int) -> None:
         """Make the file's content durable. Its name is durable after ``sync_folder``."""
-        _sync_data(fd)
+        try:
+            _sync_data(fd)
+        except OSError as error:
+            raise _with_path(error, fd) from None
 
     def sync_folder(self, path: Path) -> None:
         """Make the names in a folder durable."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
+        except OSError as error:
+            raise _with_path(error, fd) from None
         finally:
             os.close(fd)
 
@@ -288,12 +302,32 @@ def is_no_file_error(error: OSError) -> bool:
     return error.errno == errno.ELOOP or isinstance(error, NotAFile)
 
 
+def _with_path(error: OSError, fd: int) -> OSError:
+    """The error with the path of the open file, which the system call does not know."""
+    if error.filename is None:
+        with suppress(OSError):
+            error.filename = os.readlink(f"/proc/self/fd/{fd}")
+    return error
+
+
+ADVICE = {
+    errno.ENOSPC: "free some space, then try again",
+    errno.EDQUOT: "free some space, or raise the quota, then try again",
+    errno.EROFS: "choose another folder, or mount this one to write",
+    errno.EACCES: "change its owner or its permissions",
+    errno.EPERM: "change its owner or its permissions",
+    errno.EFBIG: "raise the limit of a file's size (ulimit -f)",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+}
+
+
 def describe_failure(error: OSError) -> str:
     """For the user of a command that works on files: which file, what is wrong with it, and what to do."""
-    if is_no_file_error(error):
-        return str(error.strerror)
+    if is_no_file_error(error) or error.errno is None:
+        return str(error.strerror or error)
     prefix = f"{error.filename}: " if error.filename else ""
-    return f"{prefix}{error.strerror or error}; check the disk and the folder's owner"
+    advice = ADVICE.get(error.errno, "check the disk and the folder's owner")
+    return f"{prefix}{error.strerror or error}; {advice}"
 
 
 def open_new_file(disk: Disk, path: Path, flags: int = os.O_WRONLY) -> int:

@@ -15,6 +15,7 @@ from ...runtime.cli.main import make_app
 from ...runtime.cli.tables import format_number
 from ...runtime.common.errors import StartError
 from ...runtime.common.printing import print_error, print_line
+from ...runtime.disk.output_file import new_output_file
 from ..session import session
 from .questions import DataOption, NowOption, SinceOption, TableOption, parse_query_input
 from .running import FAILED_EXIT_CODE, Master, run_app
@@ -52,7 +53,8 @@ def report(
     query = parse_query_input(data, table, since, now)
     with session("callboard report", master) as spark:
         finished = render_report(spark, query, pictures)
-        output.write_text(finished.html, encoding="utf-8")
+        with new_output_file(output) as path:
+            path.write_text(finished.html, encoding="utf-8")
     print_line(f"{output}: {format_number(output.stat().st_size)} bytes")
     for name, failure in finished.failures.items():
         print_error(f"{name}: {failure}")

@@ -9,6 +9,7 @@ import typer
 
 from ...runtime.client.errors import ClientError
 from ...runtime.common.printing import print_error
+from ...runtime.disk.disk import describe_failure
 from ..session import is_spark_error, short_message
 
 FAILED_EXIT_CODE = 1
@@ -26,8 +27,10 @@ def run_app(app: typer.Typer, argv: Sequence[str], name: str) -> int:
     """Run a Typer app, and print an error as one line on standard error. Returns the exit code."""
     try:
         app(list(argv), prog_name=name)
-    except (ClientError, OSError) as error:
+    except ClientError as error:
         print_error(error)
+    except OSError as error:
+        print_error(describe_failure(error))
     except Exception as error:
         if not is_spark_error(error):
             raise

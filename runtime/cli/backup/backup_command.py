@@ -12,12 +12,12 @@ from typing import Annotated
 import typer
 
 from ....actors.text import format_count
-from ...common.errors import StartError
 from ...common.printing import print_hint, print_json, print_line
 from ...disk.disk import Disk
 from ...disk.modes import disk_like
 from ...engine.clock import wall_clock_ms
 from ..main import make_app
+from ..new_folder import check_destination
 from ..server_options import AsJson, run_on_disk
 
 app = make_app()
@@ -45,17 +45,6 @@ def backup(
         return
     counts = f"{format_count(len(contents.files), 'file')}, {format_count(contents.size, 'byte')}"
     print_line(f"{destination}: {counts}; has everything that was acknowledged before the backup began")
-
-
-def check_destination(path: Path, name: str) -> None:
-    """Raise StartError unless a folder can be created at the path, or there is an empty one."""
-    if path.is_dir() and not any(path.iterdir()):
-        return
-    if path.exists() or path.is_symlink():
-        kind = "a folder that is not empty" if path.is_dir() else "a file"
-        raise StartError(f"bad {name} '{path}': found {kind}, expected an empty folder, or none")
-    if not path.absolute().parent.is_dir():
-        raise StartError(f"bad {name} '{path}': found no folder {path.absolute().parent}; create it first")
 
 
 def main(argv: Sequence[str]) -> int:

@@ -6,7 +6,6 @@ After 2 and 3 there is no data folder.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,8 +18,8 @@ from ...common.printing import print_error, print_line
 from ...disk.disk import Disk
 from ...disk.modes import disk_like
 from ..main import make_app
+from ..new_folder import check_destination, make_new_folder
 from ..server_options import run_on_disk
-from .backup_command import check_destination
 from .contents import BackupContents, CopiedFile, read_contents
 
 DAMAGED_EXIT_CODE = 3
@@ -47,26 +46,38 @@ def restore(
 
 def copy_backup(backup: Path, contents: BackupContents, data: Path) -> dict[str, str]:
     """Copy and check the files, durably. Returns the problem of each damaged file; if there is one, nothing is left."""
-    from .copies import copy_file, sync_folders  # imports crc32c, which the help does not need
+    from .copies import sync_folders  # imports crc32c, which the help does not need
 
-    disk, temporary = disk_like(backup), data.with_name(data.name + ".incomplete")
-    shutil.rmtree(temporary, ignore_errors=True)
-    disk.make_folder(temporary)
+    disk = disk_like(backup)
+    try:
+        with make_new_folder(disk, data) as folder:
+            _copy_files(disk, backup, contents, folder)
+            sync_folders(disk, folder)
+    except _Damaged as error:
+        return error.problems
+    return {}
+
+
+class _Damaged(Exception):
+    def __init__(self, problems: dict[str, str]) -> None:
+        super().__init__()
+        self.problems = problems
+
+
+def _copy_files(disk: Disk, backup: Path, contents: BackupContents, folder: Path) -> None:
+    """Raises _Damaged after all files were looked at."""
+    from .copies import copy_file
+
     damaged = {}
     for name, expected in contents.files.items():
         try:
-            problem = describe_difference(copy_file(disk, backup / name, disk, temporary / name), expected)
+            problem = describe_difference(copy_file(disk, backup / name, disk, folder / name), expected)
         except FileNotFoundError:
             problem = "found no such file"
         if problem:
             damaged[name] = problem
     if damaged:
-        shutil.rmtree(temporary)
-        return damaged
-    sync_folders(disk, temporary)
-    disk.rename(temporary, data)
-    disk.sync_folder(data.absolute().parent)
-    return {}
+        raise _Damaged(damaged)
 
 
 def describe_difference(found: CopiedFile, expected: CopiedFile) -> str:

@@ -30,6 +30,7 @@ from ...security.store import FILE_NAME as SECURITY_NAME
 from ...settings.dynamic import FILE_NAME as SETTINGS_NAME
 from ...topics.end_slots import decode_file
 from ...topics.opening import ENDS_NAME
+from ..new_folder import make_new_folder
 from .contents import BackupContents, CopiedFile, write_contents
 from .copies import copy_file, sync_folders, write_file
 from .held_journals import HeldJournals, JournalMissed
@@ -158,21 +159,16 @@ def make_backup(
     damaged, or changes too fast.
     """
     info = _read_info(source, data)
-    temporary, began_ms = target.with_name(target.name + ".incomplete"), now_ms()
+    began_ms = now_ms()
     for _ in range(TRIES):
-        shutil.rmtree(temporary, ignore_errors=True)
-        disk.make_folder(temporary)
-        snapshot = Snapshot(source, data, disk, temporary)
         try:
-            snapshot.make(report_partition)
+            with make_new_folder(disk, target) as folder:
+                snapshot = Snapshot(source, data, disk, folder)
+                snapshot.make(report_partition)
+                contents = BackupContents(info.cluster_id, began_ms, now_ms(), dict(sorted(snapshot.files.items())))
+                write_contents(disk, folder, contents)
+                sync_folders(disk, folder)
+            return contents
         except JournalMissed as error:
             reason = error
-            continue
-        contents = BackupContents(info.cluster_id, began_ms, now_ms(), dict(sorted(snapshot.files.items())))
-        write_contents(disk, temporary, contents)
-        sync_folders(disk, temporary)
-        disk.rename(temporary, target)
-        disk.sync_folder(target.absolute().parent)
-        return contents
-    shutil.rmtree(temporary, ignore_errors=True)
     raise StartError(f"{data}: no consistent copy in {TRIES} tries ({reason}); try again when it is less busy")

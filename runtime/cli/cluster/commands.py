@@ -146,7 +146,7 @@ def export(
 
     Has everything that was acknowledged before the command began, and each transaction as a whole or not at all.
     """
-    from ..backup.backup_command import check_destination
+    from ..new_folder import check_destination
     from .runs import run_export
 
     check_destination(destination, "DEST")

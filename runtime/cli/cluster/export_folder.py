@@ -1,12 +1,11 @@
 """``callboard cluster export``: the state of a cluster as a data folder for a single node, while nodes serve.
 
-The folder is built under another name. The rename is the last step, so a folder under the final name is complete.
+A folder under the final name is complete, see ``new_folder``.
 """
 
 from __future__ import annotations
 
 import asyncio
-import shutil
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,13 +23,13 @@ from ...settings.dynamic import SavedSettings, decode_settings, encode_settings
 from ...settings.group_configs import AllOverrides
 from ...topics.ids import new_topic_id
 from ..log.scan import find_partitions
+from ..new_folder import make_new_folder
 from .errors import CommandFailed
 from .folder_content import ContentCounts, count_content
 from .folder_writer import FolderWriter, StoredTopic
 
 TRIES = 200
 TRY_AGAIN_S = 0.02
-UNFINISHED = ".incomplete"
 
 
 class ExportResult(NamedTuple):
@@ -39,46 +38,37 @@ class ExportResult(NamedTuple):
 
 
 async def export_folder(store: Store, target: Path, disk: Disk, random: Random) -> ExportResult:
-    """``store`` is patient and has a register. ``target`` does not exist, or is empty. Raises CommandFailed."""
-    temporary = target.with_name(target.name + UNFINISHED)
+    """``store`` is patient and has a register. ``target`` does not exist, or is empty.
+
+    Raises CommandFailed, OSError, and StartError as ``make_new_folder`` does.
+    """
     for _ in range(TRIES):
         try:
             cut = await make_cut(store)
-            result = await _write(store, cut, temporary, disk, random)
-            break
+            with make_new_folder(disk, target) as folder:
+                return await _write(store, cut, folder, disk, random)
         except Moved as error:
             reason = error
             await asyncio.sleep(TRY_AGAIN_S)
-    else:
-        raise CommandFailed(f"no consistent state in {TRIES} tries ({reason}); try again when it is less busy")
-    if target.exists():
-        target.rmdir()
-    disk.rename(temporary, target)
-    disk.sync_folder(target.absolute().parent)
-    return result
+    raise CommandFailed(f"no consistent state in {TRIES} tries ({reason}); try again when it is less busy")
 
 
 async def _write(store: Store, cut: Cut, root: Path, disk: Disk, random: Random) -> ExportResult:
-    """Raises Moved; then there is no folder."""
-    shutil.rmtree(root, ignore_errors=True)
+    """Raises Moved."""
     register = cut.register
-    try:
-        writer = FolderWriter(root, register.cluster_id, register.counts, disk)
-        for partition in range(len(register.owners)):
-            writer.write_partition(_folder_name(register, partition), await content_of(store, cut, partition))
-        topics = [_stored(name, topic, register) for name, topic in cut.topics.topics.items()]
-        writer.write_topics(topics, new_topic_id(random), (register.version + 1) * IDS_PER_SESSION)
-        [imported] = await store.get([IMPORTED_SETTINGS_KEY])
-        settings = _with_groups(imported, cut.topics.groups)
-        if settings is not None:
-            writer.write_settings(settings)
-        if cut.topics.security is not None:
-            writer.write_security(cut.topics.security)
-        writer.finish()
-        counts = count_content(find_partitions(root, disk=disk), disk)
-    except BaseException:
-        shutil.rmtree(root, ignore_errors=True)
-        raise
+    writer = FolderWriter(root, register.cluster_id, register.counts, disk)
+    for partition in range(len(register.owners)):
+        writer.write_partition(_folder_name(register, partition), await content_of(store, cut, partition))
+    topics = [_stored(name, topic, register) for name, topic in cut.topics.topics.items()]
+    writer.write_topics(topics, new_topic_id(random), (register.version + 1) * IDS_PER_SESSION)
+    [imported] = await store.get([IMPORTED_SETTINGS_KEY])
+    settings = _with_groups(imported, cut.topics.groups)
+    if settings is not None:
+        writer.write_settings(settings)
+    if cut.topics.security is not None:
+        writer.write_security(cut.topics.security)
+    writer.finish()
+    counts = count_content(find_partitions(root, disk=disk), disk)
     return ExportResult(register.version, counts._replace(topics=len(topics)))
 
 

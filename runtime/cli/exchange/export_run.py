@@ -13,6 +13,7 @@ import typer
 from ...common.errors import StartError
 from ...common.printing import Writable, csv_stream, print_error, print_lines
 from ...disk.disk import Disk
+from ...disk.output_file import new_output_file
 from ..server_options import connect
 from .kafka_export import build_folders, describe_result, prepare_export, swap_folders, undo_export
 from .parse import FORMATS
@@ -107,10 +108,7 @@ def _refuse_output_in(data: Path, output: Path) -> None:
 
 @contextmanager
 def _open_output(output: Path | None) -> Iterator[Writable]:
-    """Standard output, or a file that appears under its name only when it is complete.
-
-    A device or a FIFO, such as /dev/null, is written to. It is not replaced, as root could.
-    """
+    """Standard output, or a file that appears under its name only when it is complete."""
     if output is None:
         yield csv_stream()
         sys.stdout.flush()
@@ -118,21 +116,8 @@ def _open_output(output: Path | None) -> Iterator[Writable]:
     if output.is_dir() or not output.absolute().parent.is_dir():
         problem = "a folder" if output.is_dir() else f"no folder {output.absolute().parent}"
         raise StartError(f"bad --output '{output}': found {problem}, expected a file in a folder that is there")
-    if output.exists() and not output.is_file():
-        with output.open("w", encoding="utf-8", newline="") as stream:
-            yield stream
-        return
-    output = Path(os.path.realpath(output))  # of a link the file is replaced
-    temporary = output.with_name(output.name + ".new")
-    try:
-        temporary.unlink(missing_ok=True)  # left by an interrupted run
-        with temporary.open("x", encoding="utf-8", newline="") as out:
-            yield out
-            out.flush()
-            os.fsync(out.fileno())
-        temporary.replace(output)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with new_output_file(output) as path, path.open("w", encoding="utf-8", newline="") as stream:
+        yield stream
 
 
 def export_log(data: Path | None, kafka_dirs: Sequence[Path], is_replacing: bool, has_other_options: bool) -> None:

@@ -41,6 +41,7 @@ from ...log.recovery.clean_stop import write_note
 from ...log.recovery.misplaced import MisplacedError, find_misplaced
 from ..log.newest import GroupContent, load_newest
 from ..log.scan import LoggedRecord, LogPartition, is_torn_tail, scan_partition
+from ..new_folder import check_replaceable
 from ..tables import format_number
 from .kafka_folder import COUNT_SETTINGS, partition_folders, require_stopped_kafka
 
@@ -122,6 +123,7 @@ def import_log(
             f"{kafka}: found {INFO_NAME}, expected Kafka's folders; this is a data folder of Callboard: use it with"
             " callboard serve --data"
         )
+    check_replaceable(data, "--data")
     temporary = data.with_name(data.name + IMPORTING)
     if temporary.exists():
         raise StartError(f"{temporary}: found it, left by an import that was interrupted; remove it, then try again")
@@ -129,11 +131,10 @@ def import_log(
         partitions, numbers = choose_partitions(kafka, counts, disk)
         try:
             result = _build_folder(partitions, numbers, data, temporary, disk, on_problem, track_progress)
+            disk.rename(temporary, data)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
-    disk.make_folder(data.absolute().parent)
-    disk.rename(temporary, data)
     disk.sync_folder(data.absolute().parent)
     return result._replace(data=data)
 

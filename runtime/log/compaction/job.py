@@ -14,7 +14,7 @@ from multiprocessing import parent_process
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from ...disk.disk import Disk
+from ...disk.disk import Disk, describe_failure
 from ...disk.modes import disk_like
 from ...engine.clock import wall_clock_ms
 from ..format.errors import DamagedBatch, UnsupportedCompression
@@ -71,7 +71,7 @@ def run(
     except (DamagedBatch, UnsupportedCompression, ManifestError) as error:
         return CompactionReport(name, "damaged", reason=str(error))
     except OSError as error:
-        return CompactionReport(name, "failed", reason=f"{job.folder}: {error}")
+        return CompactionReport(name, "failed", reason=f"{job.folder}: {describe_failure(error)}")
     report = report_of(name, draft, time.perf_counter() - started_s)
     if reason:
         report = report._replace(status="waiting", reason=reason)
