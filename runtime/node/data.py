@@ -126,8 +126,7 @@ def open_data(
             topics.producer_ids = environment.cluster.producer_ids
         log.open()  # after the topics, because it writes the journal
         if environment.cluster is None:
-            for name, partitions in options.topics:
-                topics.ensure(name, partitions)
+            topics.ensure(options.topics)
         files = FileThread(loop) if environment.allows_workers else InlineFileWork()
         on_error.pop_all()
     return NodeData(folder, configs, security, topics, log, ownership, files, limit)

@@ -10,7 +10,7 @@ for the file share its next write.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -302,16 +302,20 @@ class TopicCatalogue:
             raise outcomes[0]
         return outcomes[0]
 
-    def ensure(self, name: str, partitions: int) -> None:
-        """At start: create a topic unless it exists. Raises StartError."""
-        topic = self._topics.get(name)
-        if topic is None:
-            try:
-                self.create(name, partitions)
-            except CoordinatorError as error:
-                raise StartError(f"--topic {name}:{partitions}: {error}") from error
-        elif len(topic.partitions) != partitions:
-            log.warning("the topic exists with another number of partitions", topic=name, has=len(topic.partitions))
+    def ensure(self, topics: Iterable[tuple[str, int]]) -> None:
+        """At start: create the topics that do not exist, with one durable change. Raises StartError."""
+        missing = []
+        for name, partitions in topics:
+            topic = self._topics.get(name)
+            if topic is None:
+                missing.append(NewTopic(name, partitions))
+            elif len(topic.partitions) != partitions:
+                log.warning("the topic exists with another number of partitions", topic=name, has=len(topic.partitions))
+        if missing:
+            outcomes: list[CreateOutcome] = immediate_outcome(partial(self.create_many, missing))
+            for new, outcome in zip(missing, outcomes, strict=True):
+                if isinstance(outcome, CoordinatorError):
+                    raise StartError(f"--topic {new.name}:{new.partitions}: {outcome}") from outcome
 
     # End offsets -----------------------------------------------------------------------------------------------------
 
