@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ...actors.errors import CoordinatorError, ErrorCode
 from ..disk.crc import crc32c
-from ..log.format.batch import CRC_FROM, HEADER_BYTES, LEADER_EPOCH, MAGIC, PREFIX_BYTES
+from ..log.format.batch import CRC_FROM, HEADER_BYTES, LEADER_EPOCH, LOG_APPEND_TIME_BIT, MAGIC, PREFIX_BYTES
 from ..log.format.codecs import CODECS
 
 RECORD_BYTES_MIN = 7  # length, attributes, two deltas, key length, value length, headers: a byte each
@@ -20,6 +20,10 @@ KNOWN_CODECS = 5  # none, gzip, snappy, lz4, zstd; CODECS has a name for each of
 
 _HEADER = Struct(">qiibIhiqqqhii")
 _OFFSET_LENGTH_EPOCH = Struct(">qii")
+_CRC = Struct(">I")
+_ATTRIBUTES = Struct(">h")
+_MAX_TIMESTAMP = Struct(">q")
+_MAX_TIMESTAMP_FROM = 35
 _CODEC_BITS = 0x07
 _TRANSACTIONAL_BIT = 0x10
 _CONTROL_BIT = 0x20
@@ -39,6 +43,14 @@ class ProducerBatch(NamedTuple):
     @property
     def is_transactional(self) -> bool:
         return bool(self.attributes & _TRANSACTIONAL_BIT)
+
+    def with_append_time(self, now_ms: int) -> ProducerBatch:
+        """The batch whose records all have the time of the append, as readers learn from its header."""
+        checked = bytearray(self.data[CRC_FROM:])
+        _ATTRIBUTES.pack_into(checked, 0, self.attributes | LOG_APPEND_TIME_BIT)
+        _MAX_TIMESTAMP.pack_into(checked, _MAX_TIMESTAMP_FROM - CRC_FROM, now_ms)
+        data = b"".join((self.data[: CRC_FROM - _CRC.size], _CRC.pack(crc32c(checked)), checked))
+        return self._replace(data=data, attributes=self.attributes | LOG_APPEND_TIME_BIT, max_timestamp_ms=now_ms)
 
     def with_base_offset(self, base_offset: int) -> bytes:
         """The batch as stored in the log. Offset and leader epoch are not covered by the checksum."""
@@ -88,7 +100,8 @@ def transactional_producer(records: bytes | None) -> tuple[int, int] | None:
 def read_batch_info(batch: bytes) -> BatchInfo:
     """Read the header of a batch that ``check_batch`` has accepted."""
     base, _, _, _, _, attributes, _, base_ms, max_ms, _, _, _, count = _HEADER.unpack_from(batch)
-    return BatchInfo(base, count, bool(attributes & _CODEC_BITS), base_ms, max_ms)
+    first_ms = max_ms if attributes & LOG_APPEND_TIME_BIT else base_ms
+    return BatchInfo(base, count, bool(attributes & _CODEC_BITS), first_ms, max_ms)
 
 
 def _invalid(message: str) -> CoordinatorError:

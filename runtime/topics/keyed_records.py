@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ...actors.steps import ITEMS_PER_STEP
-from ..log.format.batch import HEADER_BYTES, Batch, inflate, read_batch
+from ..log.format.batch import HEADER_BYTES, LOG_APPEND_TIME_BIT, Batch, inflate, read_batch
 from ..log.format.errors import DamagedBatch
 from ..log.format.varint import decode_signed
 
@@ -74,5 +74,6 @@ def _record(batch: Batch, data: memoryview, start: int) -> KeyedRecord:
     if value_at + max(value_length, 0) > len(data):
         raise ValueError(f"a value of {value_length} bytes")
     key = None if key_length == NULL else bytes(data[at:key_end])
-    timestamp_ms = batch.base_timestamp_ms + timestamp_delta_ms
+    is_append_time = batch.attributes & LOG_APPEND_TIME_BIT
+    timestamp_ms = batch.max_timestamp_ms if is_append_time else batch.base_timestamp_ms + timestamp_delta_ms
     return KeyedRecord(batch.base_offset + offset_delta, timestamp_ms, key, value_length == NULL, data)

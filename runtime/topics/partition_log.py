@@ -7,7 +7,7 @@ end offset.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from ..log.format.batch import Producer, encode_batch, frame_record, read_batch
 from ..log.format.errors import DamagedBatch
 from ..log.format.transaction_records import encode_marker
 from .batch import check_batch, read_batch_info
+from .produced_times import InvalidTime, InvalidTimestamps
 from .producers import ProducerStates
 from .stored_batches import StoredBatches
 from .transactions import PartitionTransactions
@@ -70,12 +71,23 @@ class PartitionLog:
     def size_bytes(self) -> int:
         return self.batches.size_bytes
 
-    def append(self, records: bytes | None) -> int:
+    def append(
+        self,
+        records: bytes | None,
+        append_time_ms: int | None = None,
+        invalid_times: Sequence[InvalidTime] | None = None,
+    ) -> int:
         """Store one batch and return its base offset. A duplicate is not stored; its original offset is returned.
 
-        Raises CoordinatorError, with Kafka's error code, if the batch or its sequence number is invalid.
+        ``append_time_ms`` replaces the times of the records, unless it is None. ``invalid_times``: what
+        ``find_invalid_times`` has found. Raises CoordinatorError, with Kafka's error code, if the batch, a time or its
+        sequence number is invalid.
         """
         batch = check_batch(records, self.message_max_bytes)
+        if invalid_times is not None:
+            raise InvalidTimestamps(invalid_times)
+        if append_time_ms is not None:
+            batch = batch.with_append_time(append_time_ms)
         duplicate_offset = self._producers.check(batch)
         if duplicate_offset is not None:
             return duplicate_offset

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from ..settings.rows import LONG_MAX, list_items
+from .produced_times import TimestampLimits
 from .setting_values import Overrides
 from .settings import BY_NAME
 
@@ -42,6 +43,7 @@ class TopicPolicy(NamedTuple):
     partition_retention_bytes: int
     retention_ms: int
     is_compacted: bool
+    timestamps: TimestampLimits = TimestampLimits()
 
 
 class CompactionPolicy(NamedTuple):
@@ -64,6 +66,11 @@ def policy_of(overrides: Overrides, defaults: PolicyDefaults) -> TopicPolicy:
         _limit(own_limit) if deletes else LONG_MAX,
         _limit(_text(overrides, "retention.ms")) if deletes else LONG_MAX,
         "compact" in cleanup,
+        TimestampLimits(
+            _text(overrides, "message.timestamp.type") == "LogAppendTime",
+            int(_text(overrides, "message.timestamp.before.max.ms")),
+            int(_text(overrides, "message.timestamp.after.max.ms")),
+        ),
     )
 
 

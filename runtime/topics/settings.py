@@ -157,7 +157,7 @@ TOPIC_SETTINGS = (
         ConfigType.STRING,
         "CreateTime",
         "log.message.timestamp.type",
-        "A record keeps its own time.",
+        "Whether a record keeps its own time, or gets that of the append.",
         choices=("CreateTime", "LogAppendTime"),
     ),
     TopicSetting(

@@ -13,6 +13,7 @@ from .compaction import Compaction, RunBlocking
 from .held_records import HeldRecords, SizeClasses
 from .partition_log import PartitionLog
 from .policy import CompactionPolicy, TopicPolicy
+from .produced_times import InvalidTime
 
 NO_TIMESTAMP = -1
 """The time of a batch whose records have none."""
@@ -163,14 +164,20 @@ class Topic:
         """A partition for reading only. None if it does not exist."""
         return self.partitions.peek(index) if self.has_partition(index) else None
 
-    def append(self, index: int, records: bytes | None) -> int:
+    def append(
+        self,
+        index: int,
+        records: bytes | None,
+        append_time_ms: int | None = None,
+        invalid_times: Sequence[InvalidTime] | None = None,
+    ) -> int:
         """Append a producer's batch to an existing partition, call its waiters, and return the base offset.
 
         Raises CoordinatorError as ``PartitionLog.append`` does, and if the new end offset cannot be stored.
         """
         log = self.partitions[index]
         size_before = log.size_bytes
-        base_offset = log.append(records)
+        base_offset = log.append(records, append_time_ms, invalid_times)
         self._after_append(index, log.size_bytes - size_before)
         return base_offset
 

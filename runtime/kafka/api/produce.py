@@ -6,7 +6,8 @@ whatever acks says. As in Kafka, v0-v2 are advertised for librdkafka, but are no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from ....actors.transactions.table import TransactionTable
 from ...common.shared_bytes import SharedBytes
 from ...topics.batch import transactional_producer
 from ...topics.partition_log import PartitionLog
+from ...topics.produced_times import InvalidTime, InvalidTimestamps, find_invalid_times
 from ...topics.topic import Topic
 from ...topics.transactions import TransactionCheck
 from ..authorization.authorize import ALL_ALLOWED, Verdicts, allows_everything, authorize_in_steps
@@ -32,6 +34,8 @@ ACKS = (-1, NO_ACKS, 1)
 NO_OFFSET = -1
 TOPIC_ID_FROM = 13
 ABORTABLE_FROM = 11
+RECORD_ERRORS_FROM = 8
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 BATCHES_PER_STEP = 64  # whose headers are read
 IMPLICIT_ADD_FROM = 12  # KIP-890: without AddPartitionsToTxn
 
@@ -198,7 +202,7 @@ def complete_without_response(call: Call, responses: Iterator[Any]) -> Steps[Non
     for topic in responses:
         yield
         for partition in topic.partition_responses:
-            has_error |= bool(partition.error_code)
+            has_error |= partition is not None and bool(partition.error_code)
             yield
     if has_error:
         # As in Kafka: closing is the only way to report an error to a producer that gets no response.
@@ -227,21 +231,56 @@ def topic_responses(call: Call, verdicts: Verdicts, whole: Admission) -> Iterato
 
 
 def partition_responses(call: Call, topic: Topic | None, request: Any, admission: Admission) -> Iterator[Any]:
+    """Yield the response of each partition, and None for a pause."""
     for partition in request.partition_data:
-        yield append(call, topic, partition, admission)
+        if topic is None or admission.refusal is not None:
+            yield append(call, topic, partition, admission)
+            continue
+        now_ms = call.services.clock.wall_ms()
+        invalid_times = yield from find_invalid_times(partition.records, topic.policy.timestamps, now_ms)
+        yield append(call, topic, partition, admission, now_ms, invalid_times)
 
 
-def append(call: Call, topic: Topic | None, request: Any, admission: Admission) -> Any:
+def append(
+    call: Call,
+    topic: Topic | None,
+    request: Any,
+    admission: Admission,
+    now_ms: int = 0,
+    invalid_times: Sequence[InvalidTime] | None = None,
+) -> Any:
+    index = request.index
     try:
         if admission.refusal is not None:
             raise admission.refusal
-        writable = check(call, topic, request.index)
+        writable = check(call, topic, index)
         check_transaction(call, writable, request, admission.checks)
-        base_offset = writable.append(request.index, request.records)
-        start_offset = writable.partitions[request.index].start_offset
-        return answer(call, request.index, base_offset=base_offset, log_start_offset=start_offset)
+        append_time_ms = now_ms if writable.policy.timestamps.is_append_time else None
+        base_offset = writable.append(index, request.records, append_time_ms, invalid_times)
+        start_offset = writable.partitions[index].start_offset
+        return answer(
+            call, index, base_offset=base_offset, log_start_offset=start_offset, append_time_ms=append_time_ms
+        )
+    except InvalidTimestamps as refusal:
+        assert topic is not None
+        return answer(
+            call,
+            index,
+            refusal.code,
+            log_start_offset=topic.partitions[index].start_offset,
+            error_message=str(refusal),
+            record_errors=record_errors(call, refusal.records),
+        )
     except CoordinatorError as refusal:
-        return answer(call, request.index, refusal.code, error_message=str(refusal) or None)
+        return answer(call, index, refusal.code, error_message=str(refusal) or None)
+
+
+def record_errors(call: Call, records: Sequence[InvalidTime]) -> Iterator[Any]:
+    if call.version >= RECORD_ERRORS_FROM:
+        for record in records:
+            yield call.make(
+                "BatchIndexAndErrorMessage", batch_index=record.batch_index, batch_index_error_message=record.message
+            )
 
 
 def check(call: Call, topic: Topic | None, index: int) -> Topic:
@@ -305,14 +344,17 @@ def answer(
     base_offset: int = NO_OFFSET,
     log_start_offset: int = NO_OFFSET,
     error_message: str | None = None,
+    append_time_ms: int | None = None,
+    record_errors: Iterable[Any] = (),
 ) -> Any:
+    """``append_time_ms``: None if records keep the timestamps of the producer."""
     return call.make(
         "PartitionProduceResponse",
         index=index,
         error_code=kafka_error(error),
         base_offset=base_offset,
-        log_append_time=None,  # records keep the timestamps of the producer
+        log_append_time=None if append_time_ms is None else EPOCH + timedelta(milliseconds=append_time_ms),
         log_start_offset=log_start_offset,
-        record_errors=(),
+        record_errors=record_errors,
         error_message=error_message,
     )

@@ -66,7 +66,8 @@ def produce(node: Node, topic: str, value: bytes | str | None, key: bytes | str 
     found = _find_topic(node, topic, partition)
     now_ms = node.environment.clock.wall_ms()
     record = frame_record(0, 0, _to_bytes(key), _to_bytes(value))
-    return found.append(partition, encode_batch(0, now_ms, now_ms, [record]))
+    append_time_ms = now_ms if found.policy.timestamps.is_append_time else None
+    return found.append(partition, encode_batch(0, now_ms, now_ms, [record]), append_time_ms)
 
 
 def _find_topic(node: Node, topic: str, partition: int) -> Topic:
