@@ -122,6 +122,10 @@ class FaultFilter(TypedDict, total=False):
     times: float
 
 
+DELAY_MAX_S = 100 * 365 * 24 * 3600
+"""As far as the clock can be moved at once."""
+
+
 class RequestFilter:
     """Selects requests: the ``nth`` that matches, and the next ``times - 1``."""
 
@@ -138,6 +142,9 @@ class RequestFilter:
             raise ValueError(f"nth={nth}, times={times}: expected 1 or more; times=math.inf for all that come")
         self.api = known_api(api)
         self._wanted = {"group": group, "client_id": client_id, "member": member}
+        for name, value in self._wanted.items():
+            if value is not None and not isinstance(value, str):
+                raise ValueError(f"{name}={value!r}: expected text, or None for any")  # it would never match
         self._nth = nth
         self._skip = nth - 1
         self._times = times
@@ -199,8 +206,8 @@ class Faults(Generic[R]):
 
     def delay(self, api: str, *, seconds: float, after: bool = False, **which: Unpack[FaultFilter]) -> Fault:
         """Delay the request by the coordinator's clock, and all later requests on its connection."""
-        if not 0 <= seconds < math.inf:
-            raise ValueError(f"seconds={seconds}: expected 0 or more; use `drop` for no answer at all")
+        if not (isinstance(seconds, int | float) and 0 <= seconds <= DELAY_MAX_S):
+            raise ValueError(f"seconds={seconds!r}: expected 0 or more; use `drop` for no answer at all")
         match = RequestFilter(api, **which)
         fault = Delay(_describe(f"delay {match} by {seconds:g} s", after), match, after, round(seconds * 1000))
         return self._plan(fault)
