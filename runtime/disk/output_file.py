@@ -28,7 +28,7 @@ def new_output_file(output: Path) -> Iterator[Path]:
         temporary.replace(real)
     except OSError as error:
         if error.filename in (None, str(temporary)):
-            error.filename, error.filename2 = str(output), None
+            error.filename = str(output)
         raise
     finally:
         temporary.unlink(missing_ok=True)

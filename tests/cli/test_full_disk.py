@@ -114,6 +114,17 @@ def test_failed_export_keeps_the_older_file_and_those_of_the_user(
     assert names(tmp_path) == ["data", "offsets.csv", "offsets.csv.new"]
 
 
+@pytest.mark.parametrize("name", ["rows.csv", "rows.parquet"])
+def test_failed_output_of_a_query_keeps_the_older_file(name: str, tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow", reason="pip install 'callboard[spark]'")
+    from callboard.spark.output import write_file
+
+    (tmp_path / name).write_text("older")
+    with file_size_limit(), pytest.raises(OSError, match=f"File too large: '{tmp_path / name}'$"):
+        write_file(arrow.table({"offset": list(range(LIMIT_BYTES))}), tmp_path / name)
+    assert ((tmp_path / name).read_text(), names(tmp_path)) == ("older", [name])
+
+
 def test_output_file_of_a_failed_block_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt), new_output_file(tmp_path / "new.csv") as path:
         path.write_text("half")
