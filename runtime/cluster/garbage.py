@@ -133,24 +133,29 @@ class GarbageCollector:
         return kept
 
     async def _collect_sessions(self, register: Register) -> None:
+        """Delete the rounds of sessions that have ended.
+
+        The register that decides is read after their seals. A session that an earlier one lacks may have joined since,
+        have stored rounds, and have been sealed.
+        """
         names = [key.removeprefix(SESSIONS) for key in await self._store.list(SESSIONS)]
-        ended = [name for name in names if name not in register.nodes]
-        if not ended:
+        rounds = {name: await self._sealed_rounds(name) for name in names if name not in register.nodes}
+        sealed = {name: keys for name, keys in rounds.items() if keys is not None}
+        if not sealed:
             return
+        register = await self._register.read()
         manifests = await newest_manifests(self._store, range(len(register.owners)))
         if all(_is_taken(manifest, register) for manifest in manifests.values()):
-            for name in ended:
-                await self._collect_session(name)
+            for name, keys in sealed.items():
+                if name not in register.nodes:
+                    packs = await self._store.list(pack_prefix(name))
+                    await self._store.delete([*keys, *packs, alive_key(name)])
 
-    async def _collect_session(self, name: str) -> None:
-        """Delete its rounds. A session without a seal has not joined yet, or never did."""
-        rounds = await self._store.list(wal_prefix(name))
-        if not rounds:
-            return
-        [last] = await self._store.get(rounds[-1:])
-        if last is not None and decode_round(last).is_seal:
-            packs = await self._store.list(pack_prefix(name))
-            await self._store.delete([*rounds[:-1], *packs, alive_key(name)])
+    async def _sealed_rounds(self, name: str) -> Sequence[str] | None:
+        """The keys of the session's rounds. None without a seal: it has not joined yet, or never did."""
+        keys = await self._store.list(wal_prefix(name))
+        [last] = await self._store.get(keys[-1:]) if keys else [None]
+        return keys[:-1] if last is not None and decode_round(last).is_seal else None
 
 
 def _is_taken(manifest: Manifest, register: Register) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -10,7 +10,7 @@ import pytest
 from callboard.runtime.cluster import burial, garbage, wal
 from callboard.runtime.cluster.checkpoints import Checkpoints
 from callboard.runtime.cluster.garbage import GarbageCollector
-from callboard.runtime.cluster.keys import alive_key, number_of, round_key, tombstone_key, wal_prefix
+from callboard.runtime.cluster.keys import number_of, round_key, tombstone_key, wal_prefix
 from callboard.runtime.cluster.manifest import Tail
 from callboard.runtime.cluster.register import Register
 from callboard.runtime.cluster.session import Session
@@ -47,15 +47,13 @@ def new_epoch_of_an_owned_partition_ignored(patch: pytest.MonkeyPatch) -> None:
 def seals_deleted_with_rounds(patch: pytest.MonkeyPatch) -> None:
     """Nothing of an ended session's WAL is left: a late create of a round finds its name free."""
 
-    async def collect_session(self: GarbageCollector, name: str) -> None:
-        rounds = await self._store.list(wal_prefix(name))
-        if not rounds:
-            return
-        [last] = await self._store.get(rounds[-1:])
-        if last is not None and wal.decode_round(last).is_seal:
-            await self._store.delete([*rounds, alive_key(name)])
+    find = GarbageCollector._sealed_rounds
 
-    patch.setattr(GarbageCollector, "_collect_session", collect_session)
+    async def find_all(self: GarbageCollector, name: str) -> Sequence[str] | None:
+        keys = await find(self, name)
+        return None if keys is None else await self._store.list(wal_prefix(name))
+
+    patch.setattr(GarbageCollector, "_sealed_rounds", find_all)
 
 
 def segments_of_the_next_version_deleted(patch: pytest.MonkeyPatch) -> None:

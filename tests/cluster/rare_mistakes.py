@@ -31,6 +31,8 @@ TESTS: Mapping[str, str] = {
     "compaction deletes what it believes replaced": "test_compaction"
     ".test_version_that_was_deleted_and_is_created_again_does_not_count",
     "floor ignores partitions given away": f"{RACES}.test_rounds_of_a_partition_stay_until_its_last_manifest_stands",
+    "collected by an earlier register": "test_garbage"
+    ".test_session_that_has_joined_since_the_register_was_read_keeps_its_rounds",
     "given to who has left": f"{RACES}.test_partition_is_given_to_a_node_that_is_there_when_the_register_changes",
     "operator does not wait for the lease": f"{RACES}.test_operator_waits_for_the_lease_of_the_node_that_it_seals",
     "older register applied": f"{RACES}.test_register_that_was_read_before_a_newer_one_is_not_applied_after_it",

@@ -11,10 +11,11 @@ import pytest
 from .blind_mistakes import BLIND_MISTAKES
 from .cluster_mutations import MUTATIONS, Plant
 from .design_mistakes import DESIGN_MISTAKES
+from .found_mistakes import FOUND_MISTAKES
 from .simulated_cluster import simulate
 from .violation import Violation
 
-ALL_MISTAKES: Mapping[str, Plant] = {**DESIGN_MISTAKES, **BLIND_MISTAKES, **MUTATIONS}
+ALL_MISTAKES: Mapping[str, Plant] = {**DESIGN_MISTAKES, **BLIND_MISTAKES, **MUTATIONS, **FOUND_MISTAKES}
 SEEDS_MAX = 2000
 
 

@@ -142,7 +142,40 @@ def test_nothing_of_an_ended_session_is_left_but_its_seal() -> None:
         store = await collected.collect(collected.manifests)
         assert collected.keys(wal_prefix(ENDED)) == [round_key(ENDED, 3)]
         assert collected.keys(PACKS) == collected.keys(SESSIONS) == []
-        assert store.operations <= OPERATIONS + 6  # newest manifests, the WAL, its end, the packs, the deletion
+        assert (
+            store.operations <= OPERATIONS + 7
+        )  # the WAL, its end, the register, newest manifests, the packs, the deletion
+
+    asyncio.run(run())
+
+
+class JoiningStore(CountedStore):
+    """When the sessions are listed, one that the register did not have has joined, has written, and was sealed."""
+
+    async def list(self, prefix: str, after: str = "") -> list[str]:
+        keys = await super().list(prefix, after)
+        if prefix == SESSIONS:
+            others = MemoryStore(self._memory)
+            register = RegisterLog(others, ENVIRONMENT)
+            await register.read()
+            await register.change(lambda current: current.with_node(ENDED, "b", {"": Endpoint("b", 1)}, ""), _believe)
+            await WalWriter(others, ENDED).append(b"", bytes(8))
+            await seal(others, ENDED, bytes(8))
+        return keys
+
+
+def test_session_that_has_joined_since_the_register_was_read_keeps_its_rounds() -> None:
+    """Nobody has taken its partitions, so only the rounds have what it has acknowledged."""
+
+    async def run() -> None:
+        collected = Collected()
+        await collected.begin()
+        collected.memory.values |= {alive_key(ENDED): b"1"}
+        store = JoiningStore(collected.memory)
+        register = RegisterLog(store, ENVIRONMENT)
+        await GarbageCollector(store, ENVIRONMENT, SESSION, register, HeldPartitions()).collect()
+        assert collected.keys(wal_prefix(ENDED)) == [round_key(ENDED, 0), round_key(ENDED, 1)]
+        assert collected.keys(SESSIONS) == [alive_key(ENDED)]
 
     asyncio.run(run())
 
