@@ -55,12 +55,14 @@ class Known(NamedTuple):
     """What was acknowledged: so many rounds of a session, the last one with ``token``.
 
     ``versions``: the tokens of versions of the register and of manifests, by key. There may be newer versions.
+    ``epochs``: those of the manifests, by key.
     """
 
     session: str
     rounds: int
     token: bytes
     versions: Mapping[str, str]
+    epochs: Mapping[str, int]
 
 
 async def check_known(known: Callable[[], Known], reader: Reader) -> None:
@@ -79,7 +81,10 @@ async def _missing(known: Known, reader: Reader) -> str:
     last_key = round_key(known.session, max(known.rounds - 1, 0))
     last, *versions = await reader.get([last_key, *known.versions])
     for (key, token), data in zip(known.versions.items(), versions, strict=True):
-        is_there = await _has_newer(key, reader) if data is None else json.loads(data)["token"] == token
+        if data is None:
+            is_there = await _has_newer(key, reader)
+        else:
+            is_there = json.loads(data)["token"] == token or await _is_taken(key, known, reader)
         if not is_there:
             return key
     if known.rounds == 0 or (last is not None and decode_round(last).token == known.token):
@@ -89,6 +94,21 @@ async def _missing(known: Known, reader: Reader) -> str:
 
 async def _has_newer(key: str, reader: Reader) -> bool:
     return bool(await reader.list(key[: key.rindex("/") + 1], key))
+
+
+async def _is_taken(key: str, known: Known, reader: Reader) -> bool:
+    """Another session owns the partition of a manifest by now.
+
+    It deletes old manifests. Then a late create may land on the name of one: that of somebody who was slower.
+    """
+    epoch = known.epochs.get(key)
+    if epoch is None:  # a version of the register
+        return False
+    while keys := await reader.list(key[: key.rindex("/") + 1]):
+        [data] = await reader.get(keys[-1:])
+        if data is not None:  # else it was deleted meanwhile, because there are newer ones
+            return bool(json.loads(data)["epoch"] > epoch)
+    return False
 
 
 async def _is_behind(known: Known, reader: Reader) -> bool:

@@ -85,15 +85,16 @@ class KnownFile:
 def _decode(fields: Any) -> Note:
     """Raises ValueError, KeyError or TypeError for anything but a note."""
     known, versions = fields["known"], fields["known"]["versions"]
-    if not isinstance(versions, dict):
-        raise TypeError(f"versions are {versions!r}, expected an object")
+    epochs = known.get("epochs", {})  # a node of an earlier release has not noted them
+    for name, value in (("versions", versions), ("epochs", epochs)):
+        if not isinstance(value, dict):
+            raise TypeError(f"{name} are {value!r}, expected an object")
     for text in (fields["cluster_id"], known["session"], known["token"], *versions.values()):
         if not isinstance(text, str):
             raise TypeError(f"{text!r}, expected a text")
-    for number in (fields["accepted_losses"], known["rounds"]):
+    for number in (fields["accepted_losses"], known["rounds"], *epochs.values()):
         if type(number) is not int:
             raise TypeError(f"{number!r}, expected a whole number")
     token = bytes.fromhex(known["token"])
-    return Note(
-        fields["cluster_id"], fields["accepted_losses"], known=Known(known["session"], known["rounds"], token, versions)
-    )
+    noted = Known(known["session"], known["rounds"], token, versions, epochs)
+    return Note(fields["cluster_id"], fields["accepted_losses"], noted)

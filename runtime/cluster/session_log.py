@@ -46,10 +46,15 @@ class SessionLog:
 
     def known(self) -> Known:
         """What the store has acknowledged."""
-        manifests = [self.held[partition].manifest for partition in self.held]
-        tokens = {manifest_key(manifest.partition, manifest.version): manifest.token for manifest in manifests}
-        wal = self._wal
-        return Known(self.session, wal.next_number, wal.last_token, tokens)
+        held = [self.held[partition] for partition in self.held]
+        manifests = {manifest_key(each.manifest.partition, each.manifest.version): each.manifest for each in held}
+        return Known(
+            self.session,
+            self._wal.next_number,
+            self._wal.last_token,
+            {key: manifest.token for key, manifest in manifests.items()},
+            {key: manifest.epoch for key, manifest in manifests.items()},
+        )
 
     async def load(self, partition: int, epoch: int) -> Manifest:
         """Hold a partition that the register gives this session. Returns its content: the manifest's segments.

@@ -38,7 +38,8 @@ async def filled(store: MemoryStore) -> Known:
     register = empty_register(COUNTS, "r", CLUSTER, 1500).numbered(7, "r")
     await store.put(manifest_key(0, 4), manifest.encode())
     await store.put(register_key(7), register.encode())
-    return Known(SESSION, wal.next_number, wal.last_token, {manifest_key(0, 4): "m", register_key(7): "r"})
+    versions = {manifest_key(0, 4): "m", register_key(7): "r"}
+    return Known(SESSION, wal.next_number, wal.last_token, versions, {manifest_key(0, 4): 1})
 
 
 def run(body: Callable[[MemoryStore, Known], Awaitable[None]]) -> None:
@@ -102,6 +103,21 @@ def test_versions_with_newer_ones_are_not_missed() -> None:
         await store.put(register_key(9), b"{}")
         await store.delete([manifest_key(0, 4), register_key(7)])
         await check(store, known)
+
+    run(body)
+
+
+def test_late_create_of_a_manifest_that_the_next_owner_has_deleted_is_no_loss() -> None:
+    """It is of somebody who was slower than this session. A change by nobody else's epoch is a loss."""
+
+    async def body(store: MemoryStore, known: Known) -> None:
+        await store.delete([manifest_key(0, 4)])
+        await store.put(manifest_key(0, 4), Manifest(0, 4, "late", 2).encode())
+        await store.put(manifest_key(0, 9), Manifest(0, 9, "n", 2).encode())
+        await check(store, known)
+        await store.put(manifest_key(0, 9), Manifest(0, 9, "n", 1).encode())
+        with pytest.raises(StoreOlder, match=manifest_key(0, 4)):
+            await check(store, known)
 
     run(body)
 
@@ -187,10 +203,20 @@ def test_note_of_another_form_is_refused(content: str, tmp_path: Path) -> None:
 )
 def test_note_with_value_of_another_type_is_refused(name: str, value: object, tmp_path: Path) -> None:
     file = KnownFile(Disk(), tmp_path)
-    file.save(Note(CLUSTER, 0, Known(SESSION, 1, b"t", {"a": "b"})))
+    file.save(Note(CLUSTER, 0, Known(SESSION, 1, b"t", {"a": "b"}, {"a": 2})))
     (tmp_path / NAME).write_text(json.dumps(json.loads((tmp_path / NAME).read_text()) | {name: value}))
     with pytest.raises(StartError, match="cannot be read"):
         file.load()
+
+
+def test_note_is_read_as_it_was_saved_and_those_of_earlier_releases_have_no_epochs(tmp_path: Path) -> None:
+    file, note = KnownFile(Disk(), tmp_path), Note(CLUSTER, 0, Known(SESSION, 1, b"t", {"a": "b"}, {"a": 2}))
+    file.save(note)
+    assert file.load() == note
+    fields = json.loads((tmp_path / NAME).read_text())
+    del fields["known"]["epochs"]
+    (tmp_path / NAME).write_text(json.dumps(fields))
+    assert file.load() == note._replace(known=note.known._replace(epochs={}))
 
 
 def test_fifo_at_the_path_of_the_note_is_refused(tmp_path: Path) -> None:
