@@ -64,6 +64,7 @@ def option_topics(texts: Sequence[str]) -> dict[str, int]:
 TEXT = (str, "a text")
 TEXTS = (list, "a list of texts")
 TEXT_OR_TEXTS = ((str, list), "a text or a list of texts")
+OCTAL_TEXT = (str, 'a text with octal permissions, as in "0640"')
 NUMBER = (int, "a whole number")
 BOOLEAN = (bool, "true or false")
 TABLE = (dict, "a table")
@@ -84,7 +85,7 @@ KEYS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "unsafe_settings": BOOLEAN,
     "ignore_saved_settings": BOOLEAN,
     "insecure": BOOLEAN,
-    "file_mode": TEXT,
+    "file_mode": OCTAL_TEXT,
     "log_level": TEXT,
     "log_format": TEXT,
     "cluster": TEXT,

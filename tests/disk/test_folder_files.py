@@ -382,8 +382,17 @@ def test_parse_file_mode(text: str | int, mode: int) -> None:
     "text", ["", "rw-r-----", "0755", "0400", "0888", "0620", "06400", "-640", "0", "1e3", "9" * 50, 640, -1, True]
 )
 def test_bad_file_mode_is_refused(text: str | int) -> None:
-    with pytest.raises(StartError, match=r"bad file mode '.*': expected octal permissions .* as in 0600, 0640 or 0660"):
+    with pytest.raises(StartError, match=r"bad file mode '.*: expected octal permissions .* as in 0600, 0640 or 0660"):
         parse_file_mode(text)
+
+
+def test_refused_number_as_file_mode_is_named_in_decimal_too(tmp_path: Path) -> None:
+    with pytest.raises(StartError, match=r"bad file mode '1200' \(decimal 640\): expected octal"):
+        parse_file_mode(640)
+    config = tmp_path / "callboard.toml"
+    config.write_text("file_mode = 640\n")
+    with pytest.raises(StartError, match=r'bad value 640 for .*: expected a text with octal permissions, as in "0640"'):
+        load(config=config)
 
 
 def test_file_mode_of_the_command_line_wins_over_the_file(tmp_path: Path) -> None:

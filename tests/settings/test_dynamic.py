@@ -279,6 +279,9 @@ async def test_describe_configs_of_topic_returns_server_settings(tmp_path: Path)
         ("1", ("group.max.session.timeout.ms", SET, "5999"), "INVALID_REQUEST"),
         ("2", ("group.max.size", SET, "3"), "INVALID_REQUEST"),
         ("one", ("group.max.size", SET, "3"), "INVALID_REQUEST"),
+        ("0_1", ("group.max.size", SET, "3"), "INVALID_REQUEST"),
+        (" 1", ("group.max.size", SET, "3"), "INVALID_REQUEST"),
+        ("\u0661", ("group.max.size", SET, "3"), "INVALID_REQUEST"),
     ],
 )
 @async_test
@@ -303,6 +306,7 @@ LOGGER = 8
         (LOGGER, "1", "root", "INVALID_CONFIG"),
         (LOGGER, "2", "root", "INVALID_REQUEST"),
         (LOGGER, "x", None, "INVALID_REQUEST"),
+        (LOGGER, "0_1", None, "INVALID_REQUEST"),
         (LOGGER, "", None, "INVALID_REQUEST"),
     ],
 )
