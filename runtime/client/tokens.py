@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from base64 import b64encode
 from collections.abc import Callable
@@ -115,14 +116,15 @@ def _json(data: bytes) -> dict[str, Any]:
     """Empty for anything but an object."""
     try:
         values = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return values if isinstance(values, dict) else {}
 
 
 def _lifetime_s(values: dict[str, Any]) -> float:
-    """0 if the answer does not say it."""
+    """0 if the answer does not say it, or has no number that ends."""
     try:
-        return max(0.0, float(values.get("expires_in", 0)))
+        lifetime_s = float(values.get("expires_in", 0))
     except (TypeError, ValueError, OverflowError):
         return 0.0
+    return max(0.0, lifetime_s) if math.isfinite(lifetime_s) else 0.0

@@ -104,6 +104,6 @@ def _parse(data: bytes) -> Mapping[str, Any] | None:
     """None for what is no line, such as the beginning of one that is being written."""
     try:
         line = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return line if isinstance(line, dict) else None

@@ -26,11 +26,12 @@ from callboard.runtime.client.connection import LoginRefused, connect_to
 from callboard.runtime.client.errors import ClientError
 from callboard.runtime.client.login_session import CredentialsUnavailable
 from callboard.runtime.client.security import ClientSecurity, load_security
-from callboard.runtime.client.tokens import Tokens
+from callboard.runtime.client.tokens import Tokens, _parse
 from callboard.runtime.cluster.node_peers import NodePeers
 from callboard.runtime.cluster.register import Endpoint, NodeEntry
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.embed.cluster_environment import peer_security
+from callboard.runtime.security.web import WebAnswer
 from callboard.runtime.settings.address import Address
 from callboard.runtime.settings.client_settings import TokenSource
 from callboard.runtime.settings.listeners import Listener
@@ -258,7 +259,9 @@ def test_endpoint_is_asked_again_when_its_token_was_refused(provider: Provider) 
 
 
 @pytest.mark.parametrize(
-    "expires_in", [None, "soon", -1, [], 10**400], ids=["none", "a text", "past", "a list", "huge"]
+    "expires_in",
+    [None, "soon", -1, [], 10**400, float("inf")],
+    ids=["none", "a text", "past", "a list", "huge", "endless"],
 )
 def test_token_without_a_lifetime_is_used_once(provider: Provider, expires_in: Any) -> None:
     provider.values = {"expires_in": expires_in}
@@ -281,6 +284,11 @@ def test_endpoint_without_a_token_is_named(
     provider.status, provider.values = status, values
     with pytest.raises(CredentialsUnavailable, match=rf"no token from {provider.url}: {reason}"):
         Tokens(TokenSource(provider.url, "me", "hunter2")).login()
+
+
+def test_answer_that_is_nested_too_deeply_has_no_token() -> None:
+    with pytest.raises(ValueError, match="the answer has the status 401: expected 200"):
+        _parse(WebAnswer(401, b"[" * 200_000))
 
 
 def test_failure_of_the_endpoint_counts_for_a_second(provider: Provider) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.security.audit_file import FILE_NAME, AuditFile, AuditStream
+from callboard.runtime.security.audit_reading import read_audit
 
 
 class Limits(NamedTuple):
@@ -41,6 +42,11 @@ def test_lines_are_appended_to_a_file_that_only_its_owner_reads(tmp_path: Path) 
     file.append(b"two\nthree\n", is_durable=False)
     assert contents(tmp_path) == {FILE_NAME: b"one\ntwo\nthree\n"}
     assert (tmp_path / FILE_NAME).stat().st_mode & 0o777 == 0o600
+
+
+def test_line_that_is_nested_too_deeply_is_skipped(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_bytes(b'{"id": "a", "kind": "x"}\n' + b"[" * 200_000 + b"\n")
+    assert [line["id"] for line in read_audit(Disk(), tmp_path, 10).lines] == ["a"]
 
 
 def test_file_is_replaced_at_its_size_and_the_oldest_one_goes(tmp_path: Path) -> None:
