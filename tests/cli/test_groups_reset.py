@@ -164,6 +164,8 @@ def test_reset_with_invalid_arguments_exits_with_2(callboard: GroupsCommand, opt
         ("", "has no lines of topic,partition,offset"),
         ("orders,0,1\norders,0\n", "line 2 of "),
         ("orders,zero,1\n", "expected topic,partition,offset, as in orders,0,42"),
+        ("orders,0,1_0\n", "expected topic,partition,offset, as in orders,0,42"),
+        ("orders,\u0661,1\n", "expected topic,partition,offset, as in orders,0,42"),
         ("g,orders,0,1\n", "is 'g,orders,0,1'"),
         ("group,topic,partition,offset\na,orders,0,1\nb,orders,0,1\n", "has offsets of 2 groups"),
         ("group,topic,partition,offset\na,orders\n", "line 2 of "),

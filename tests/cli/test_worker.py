@@ -289,6 +289,6 @@ def test_delays_before_restarts_double_up_to_a_minute_and_begin_again_after_a_lo
 
 def test_resource_may_have_a_colon_in_its_name() -> None:
     assert parse_resource("urn:jobs:12") == ("urn:jobs", 12)
-    for text in ("jobs:0", "jobs:x", ":3", "jobs"):
+    for text in ("jobs:0", "jobs:x", ":3", "jobs", "jobs:\u0661", "jobs:" + "9" * 5000):
         with pytest.raises(StartError):
             parse_resource(text)

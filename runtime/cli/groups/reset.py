@@ -6,6 +6,7 @@ An offset outside the partition's range is moved to the nearest end, with a note
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
@@ -25,6 +26,8 @@ TOPIC_CHARACTERS_SHOWN = 300
 """More than a topic name and some partitions."""
 
 FILE_COLUMNS = ("topic", "partition", "offset")
+
+_INTEGER = re.compile(r" *([+-]?[0-9]{1,19}) *")  # int() also takes 1_0
 
 
 class ResetMode(Enum):
@@ -214,12 +217,20 @@ def read_offsets(path: Path) -> dict[TopicPartition, int]:
 def _read_row(path: Path, number: int, row: Sequence[str]) -> tuple[TopicPartition, int]:
     """Raises StartError for an invalid line."""
     try:
-        topic, partition, offset = row
-        return (topic, int(partition)), int(offset)
+        topic, *numbers = row
+        partition, offset = (_parse_integer(number) for number in numbers)
+        return (topic, partition), offset
     except ValueError as error:
         raise StartError(
             f"line {number} of '{path}' is '{','.join(row)[:80]}': expected topic,partition,offset, as in orders,0,42"
         ) from error
+
+
+def _parse_integer(text: str) -> int:
+    match = _INTEGER.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text[:20]!r}: expected a whole number")
+    return int(match[1])
 
 
 def change_table(changes: Iterable[tuple[TopicPartition, int | None, int | None, str]]) -> Table:

@@ -6,6 +6,7 @@ Exit codes: 0 stopped by a signal, and every process left the group; 1 a process
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -37,6 +38,8 @@ RestartDelay = Annotated[
         help="Before the first restart; it doubles up to a minute.",
     ),
 ]
+
+_SHARDS = re.compile(r"0*[1-9][0-9]{0,9}")
 
 app = make_app()
 
@@ -115,7 +118,7 @@ def choose_coordinator(
 def parse_resource(text: str) -> tuple[str, int]:
     """The name and the number of shards in NAME:SHARDS. Raises StartError."""
     name, separator, shards = text.rpartition(":")
-    if not (name and separator and shards.isdecimal() and int(shards) >= 1):
+    if not (name and separator and _SHARDS.fullmatch(shards)):
         raise StartError(f"bad --resource '{text}': expected NAME:SHARDS, as in jobs:12")
     return name, int(shards)
 

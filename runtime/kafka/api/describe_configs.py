@@ -7,6 +7,7 @@ and of Streams. There are no loggers whose levels could be read or changed (KIP-
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -35,6 +36,8 @@ from ..codec.codes import NO_THROTTLE, kafka_error
 
 TOPIC, BROKER, BROKER_LOGGER, GROUP = 2, 4, 8, 32  # resource types
 BROKERS = (BROKER, BROKER_LOGGER)  # checked as the cluster
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,10}")  # as Java's parseInt; int() also takes 1_0 and blanks
 
 CONFIGS_PER_STEP = 4  # each takes 50 us to encode
 
@@ -217,13 +220,11 @@ def broker_configs(call: Call) -> Iterator[Config]:
         yield broker_config(call, setting)
 
 
-def check_broker(call: Call, name: str) -> None:
-    """Raise CoordinatorError unless the name is the id of this broker."""
-    try:
-        node_id = int(name)
-    except ValueError:
-        raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}") from None
-    if node_id != call.services.cluster.node_id:
+def check_broker(call: Call, name: str, kind: str = "Broker") -> None:
+    """Raise CoordinatorError unless the name is the id of this broker. ``kind``: Kafka's word in this request."""
+    if not _INTEGER.fullmatch(name):
+        raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"{kind} id must be an integer, but it is: {name}")
+    if int(name) != call.services.cluster.node_id:
         raise CoordinatorError(
             ErrorCode.INVALID_REQUEST,
             f"Unexpected broker id, expected {call.services.cluster.node_id}, but received {name}",

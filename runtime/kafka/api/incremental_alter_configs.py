@@ -30,7 +30,7 @@ from ..codec.codes import NO_THROTTLE, kafka_error
 from ..codec.step_writer import write_in_steps
 from ..connections.client_ids import shown_client_id
 from ..refusals import as_refusal
-from .describe_configs import BROKER, BROKER_LOGGER, GROUP, TOPIC, check_access
+from .describe_configs import BROKER, BROKER_LOGGER, GROUP, TOPIC, check_access, check_broker
 
 log = get_logger("callboard.runtime")
 
@@ -170,7 +170,7 @@ def alter_group(call: Call, resource: Any, changes: Changes, done: Done) -> None
 
 
 def refuse_logger(call: Call, resource: Any) -> None:
-    check_node(call, resource.resource_name)
+    check_broker(call, resource.resource_name, "Node")
     for config in resource.configs:
         raise CoordinatorError(ErrorCode.INVALID_CONFIG, f"Logger {config.name} does not exist!")
 
@@ -214,7 +214,7 @@ def alter_broker(call: Call, resource: Any, changes: Changes, done: Done) -> Non
     check_may_change(call)
     admin, name = call.services.settings_admin, resource.resource_name
     if name:
-        check_node(call, name)
+        check_broker(call, name, "Node")
 
     change = SeenChange(lambda table: changes.broker(table, resource.configs))
 
@@ -231,18 +231,6 @@ def alter_broker(call: Call, resource: Any, changes: Changes, done: Done) -> Non
     except InvalidSetting as error:
         raise CoordinatorError(ErrorCode.INVALID_REQUEST, str(error)) from error
     done(None)
-
-
-def check_node(call: Call, name: str) -> None:
-    try:
-        node_id = int(name)
-    except ValueError:
-        raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}") from None
-    if node_id != call.services.cluster.node_id:
-        raise CoordinatorError(
-            ErrorCode.INVALID_REQUEST,
-            f"Unexpected broker id, expected {call.services.cluster.node_id}, but received {name}",
-        )
 
 
 def apply_operations(table: SettingValues, operations: Sequence[Any]) -> dict[str, SettingValue]:
