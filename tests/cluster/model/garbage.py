@@ -27,7 +27,7 @@ def garbage_steps(cluster: Cluster, state: State, number: int) -> Iterator[Step]
     else:
         yield from _create_floor(cluster, state, number)
         if cluster.scope.collects_ended:
-            yield from _look_for_ended(state, number)
+            yield from _look_for_ended(cluster, state, number)
 
 
 def needed_from(cluster: Cluster, state: State, number: int) -> int:
@@ -63,28 +63,37 @@ def _look(cluster: Cluster, state: State, number: int) -> Step:
 # Sessions that have ended --------------------------------------------------------------------------------------------
 
 
-def _look_for_ended(state: State, number: int) -> Iterator[Step]:
+def _look_for_ended(cluster: Cluster, state: State, number: int) -> Iterator[Step]:
     """With the newest register: the manifests are read after it."""
     session = state.sessions[number]
     if session.register != state.register:
         return
-    for ended, wal in enumerate(state.wals):
-        has_joined = state.sessions[ended].phase != SessionPhase.UNBORN
-        if has_joined and not state.register.has(ended) and SEAL in wal and _has_rounds(state, ended):
+    for ended in range(len(state.wals)):
+        if not state.register.has(ended) and (_is_ended(state, ended) or _looks_for_seals_later(cluster)):
             yield Step(
                 ("session {}: looks for rounds of session {}, which has ended", number, ended),
                 state.with_session(number, session._replace(deleting=(ended, 0))),
             )
 
 
-def _has_rounds(state: State, ended: int) -> bool:
-    return any(map(is_round, state.wals[ended][state.deletes[ended] :]))
+def _is_ended(state: State, ended: int) -> bool:
+    """It has a seal behind rounds, and had joined before."""
+    rounds = state.wals[ended][state.deletes[ended] :]
+    return (
+        state.sessions[ended].phase != SessionPhase.UNBORN and SEAL in state.wals[ended] and any(map(is_round, rounds))
+    )
+
+
+def _looks_for_seals_later(cluster: Cluster) -> bool:
+    return cluster.mistake is Mistake.ENDED_BEFORE_SEAL
 
 
 def _read_manifest(cluster: Cluster, state: State, number: int) -> Step:
     """The rounds stay as long as a partition has not been loaded by the owner of this register."""
     session = state.sessions[number]
     ended, partition = session.deleting
+    if partition == cluster.partitions:
+        return _delete_rounds(state, number, ended)
     newest, idle = state.manifests[partition], state.with_session(number, session._replace(deleting=()))
     if cluster.mistake is Mistake.DEAD_ROUNDS_BY_NAME:
         is_needed = newest.tail == ended + 1
@@ -92,9 +101,16 @@ def _read_manifest(cluster: Cluster, state: State, number: int) -> Step:
         is_needed = newest.epoch != session.register.epochs[partition]
     if is_needed:
         return Step(("session {}: partition {} may need session {}", number, partition, ended), idle)
-    if partition + 1 < cluster.partitions:
+    if partition + 1 < cluster.partitions or _looks_for_seals_later(cluster):
         following = state.with_session(number, session._replace(deleting=(ended, partition + 1)))
         return Step(("session {}: partition {} does not need session {}", number, partition, ended), following)
+    return _delete_rounds(state, number, ended)
+
+
+def _delete_rounds(state: State, number: int, ended: int) -> Step:
+    idle = state.with_session(number, state.sessions[number]._replace(deleting=()))
+    if SEAL not in state.wals[ended]:
+        return Step(("session {}: session {} has no seal", number, ended), idle)
     return Step(
         ("session {}: deletes the rounds of session {}", number, ended),
         idle.deleting_below(ended, state.wals[ended].index(SEAL)),

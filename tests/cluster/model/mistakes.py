@@ -25,6 +25,7 @@ class Mistake(Enum):
     NO_FLOOR = "rounds are deleted without a floor"
     NO_LOOK_BEFORE_DELETES = "the session does not look at its tombstone after its floor"
     DEAD_ROUNDS_BY_NAME = "rounds of an ended session go when no manifest names it, whatever the epochs"
+    ENDED_BEFORE_SEAL = "the register by which a session has ended is read before its seal"
     DROPPED_EARLY = "batches count as stored in a segment before the manifest stands"
     CHANGE_GIVEN_UP = "a hand-over is taken back while its register version is on its way"
     COMPACTION_DROPS_TAIL = "a compaction takes the segments as complete: its manifest has no tail"

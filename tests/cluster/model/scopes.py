@@ -52,5 +52,6 @@ SCOPES: Mapping[str, Scope] = {
     "pack": Scope(Budgets(commits=2, checkpoints=2, hand_overs=1, burials=1, compactions=2)),
     "join": Scope(Budgets(commits=2, checkpoints=1, hand_overs=1, burials=1), sessions=3),
     "tomb": Scope(Budgets(commits=1, burials=2), sessions=3, members=3, partitions=2, loaded=1, collects_ended=True),
+    "ended": Scope(Budgets(commits=1, hand_overs=1, burials=1), members=1, collects_ended=True),
     "three": Scope(Budgets(commits=2, checkpoints=1, hand_overs=1, burials=2), sessions=3, members=3),
 }

@@ -63,6 +63,7 @@ def segment_space(checkpoints: int, compactions: int, collections: int, size: Si
 SPACES: Mapping[str, Space] = {
     "small": log_space("small", Size(261, 581, 17), 1),
     "give": log_space("give", Size(1_124, 3_168, 22), 1),
+    "ended": log_space("ended", Size(1_355, 4_053, 26), 1),
     "back": log_space("back", Size(55_993, 194_437, 46), 1),
     "join": log_space("join", Size(132_728, 542_553, 34)),
     "tomb": log_space("tomb", Size(379_700, 2_720_739, 39)),
@@ -113,6 +114,7 @@ PLANTS: Mapping[Mistake, Plant] = {
     Mistake.NO_FLOOR: Plant("back", 10, 696),
     Mistake.NO_LOOK_BEFORE_DELETES: Plant("back", 12, 1_569),
     Mistake.DEAD_ROUNDS_BY_NAME: Plant("two", 17, 46_820),
+    Mistake.ENDED_BEFORE_SEAL: Plant("ended", 20, 3_104),
     Mistake.DROPPED_EARLY: Plant("small", 5, 39),
     Mistake.CHANGE_GIVEN_UP: Plant("give", 5, 108, 1),
     Mistake.COMPACTION_DROPS_TAIL: Plant("pack", 5, 157),
