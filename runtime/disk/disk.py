@@ -112,27 +112,27 @@ class Disk:
         try:
             return os.pread(fd, size, position)
         except OSError as error:
-            raise _with_path(error, fd) from None
+            raise with_path(error, fd) from None
 
     def write(self, fd: int, data: bytes | memoryview, position: int) -> int:
         """Returns how many bytes were written, which may be fewer than given."""
         try:
             return os.pwrite(fd, data, position)
         except OSError as error:
-            raise _with_path(error, fd) from None
+            raise with_path(error, fd) from None
 
     def truncate(self, fd: int, size: int) -> None:
         try:
             os.ftruncate(fd, size)
         except OSError as error:
-            raise _with_path(error, fd) from None
+            raise with_path(error, fd) from None
 
     def sync(self, fd: int) -> None:
         """Make the file's content durable. Its name is durable after ``sync_folder``."""
         try:
             _sync_data(fd)
         except OSError as error:
-            raise _with_path(error, fd) from None
+            raise with_path(error, fd) from None
 
     def sync_folder(self, path: Path) -> None:
         """Make the names in a folder durable."""
@@ -140,7 +140,7 @@ class Disk:
         try:
             os.fsync(fd)
         except OSError as error:
-            raise _with_path(error, fd) from None
+            raise with_path(error, fd) from None
         finally:
             os.close(fd)
 
@@ -302,7 +302,7 @@ def is_no_file_error(error: OSError) -> bool:
     return error.errno == errno.ELOOP or isinstance(error, NotAFile)
 
 
-def _with_path(error: OSError, fd: int) -> OSError:
+def with_path(error: OSError, fd: int) -> OSError:
     """The error with the path of the open file, which the system call does not know."""
     if error.filename is None:
         with suppress(OSError):

@@ -37,6 +37,7 @@ from struct import Struct
 from typing import Literal, NamedTuple, NoReturn
 
 from ..disk.disk import Disk, NoSpace, is_full, read_at, write_all
+from ..disk.threads import Then, Threads
 from .journal_frames import (
     FRAME_HEAD_BYTES,
     SALT_BYTES,
@@ -67,6 +68,8 @@ RESERVED_FRACTION = 1 / 16
 
 Then a checkpoint is possible, which removes this file. 64 KiB have room for the end offsets of 5,000 partitions.
 """
+
+SHORT_FRAME_BYTES = 256 * 1024  # written to the page cache in about 50 us
 
 _START = Struct(">iq")
 _COUNTS = Struct(">II")
@@ -300,6 +303,10 @@ class Journal:
         self._write(frame)
         assert self.position <= self._allocated, "a frame ends in the allocated bytes: zeros mark the end of the file"
 
+    def has_room(self, size: int) -> bool:
+        """Whether a frame of this size can be written without allocating, and is not so large that it takes long."""
+        return size <= SHORT_FRAME_BYTES and self.position + size + self._reserve <= self._allocated
+
     def check(self) -> None:
         """Assert what holds between two calls. Does not touch the file."""
         assert 0 <= self._rounds_at <= self.position <= self._allocated, (
@@ -352,6 +359,10 @@ class Journal:
     def sync(self) -> None:
         """Make all writes durable. After an OSError it is unknown which of them are."""
         self._disk.sync(self._fd)
+
+    def sync_by(self, threads: Threads, then: Then) -> None:
+        """Let ``threads`` make all writes durable, see ``Threads.sync``."""
+        threads.sync(self._disk, self._fd, then)
 
     def is_in_place(self) -> bool:
         """Whether the file still has its name. Raises OSError when that cannot be checked."""

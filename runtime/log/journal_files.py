@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from ..common.logs import get_logger
 from ..disk.disk import Disk, NoSpace, replace_file
+from ..disk.threads import Then, Threads
 from .journal import Journal, SyncPolicy
 from .recovery.clean_stop import remove_note
 
@@ -41,6 +42,9 @@ class UnavailableJournal:
     def write(self, frame: bytes) -> None:
         raise NoSpace(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
 
+    def has_room(self, size: int) -> bool:
+        return False
+
     def probe(self) -> None:
         self.write(b"")
 
@@ -49,6 +53,9 @@ class UnavailableJournal:
 
     def sync(self) -> None:
         """There is nothing to sync."""
+
+    def sync_by(self, threads: Threads, then: Then) -> None:
+        then(None)
 
     def is_in_place(self) -> bool:
         return True

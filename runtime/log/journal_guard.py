@@ -33,6 +33,10 @@ class JournalGuard:
         self._clock = clock
         self._is_lock_lost = False
 
+    def is_ready(self, size: int) -> bool:
+        """Whether a frame of this size can be written in microseconds: it has room, and no other work is due."""
+        return not self.failure and self._clock() < self._due_times.next_s and self._journals.current.has_room(size)
+
     def sync(self) -> None:
         """Sync the current journal file. An error of the disk is a failure."""
         try:

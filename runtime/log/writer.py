@@ -1,9 +1,9 @@
-"""The log's thread: writes and syncs the journal, calls ``done`` for each round, and starts jobs on partition files.
+"""The log's work: writes and syncs the journal, calls ``done`` for each round, and starts jobs on partition files.
 
 Only one sync of the journal is in progress at a time; rounds that arrive during it wait. Each round costs as few steps
-as possible, because the log's thread competes with the event loop for the GIL. It never waits for a partition file:
-``file_jobs.FileJobs`` writes these in another thread, one job at a time. ``journal_guard`` decides when the journal has
-failed, ``due_times`` when work is due. The class does not depend on real threads, see ``disk.threads``.
+as possible, because a thread of the log competes with the event loop for the GIL. Rounds never wait for a partition
+file: ``file_jobs.FileJobs`` writes these in another thread, one job at a time. ``journal_guard`` decides when the
+journal has failed, ``due_times`` when work is due, and the ``Threads`` in which thread everything runs.
 
 A disk error is handled according to what is certain afterwards:
 
@@ -131,7 +131,7 @@ class RoundWriter:
         self._threads.start(self, self._clock)
 
     def put(self, round_: Round) -> None:
-        self._threads.put(partial(self._write, round_))
+        self._threads.put(partial(self._write, round_), partial(self._guard.is_ready, len(round_.frame)))
 
     def call_after_flush(self, work: Callable[[], T]) -> T:
         """Call ``work`` when all rounds so far are in the partition files; its result, or its exception."""
@@ -180,7 +180,7 @@ class RoundWriter:
         self._threads.halt()
         self._close_files()
 
-    # In the log's thread ---------------------------------------------------------------------------------------------
+    # In turns, one after the other -----------------------------------------------------------------------------------
 
     @property
     def due(self) -> float:
@@ -197,10 +197,10 @@ class RoundWriter:
         try:
             if call is not None:
                 call()
-            if self._clock() >= due_times.next_s:
+            else:
                 self._run_due_work()
         except Exception as error:  # a bug; if the thread ended, callers would wait for ever
-            log.exception("bug in the log's thread")
+            log.exception("bug in the log's work")
             self._guard.fail(str(error) or repr(error))
             due_times.flush_s = inf
         due_times.update_next(is_job_running=self._jobs.is_running)
@@ -212,7 +212,19 @@ class RoundWriter:
             error = self._write_journal(round_.frame)
         if error is not None:
             self._refuse(round_, error, ends_the_log=bool(self._guard.failure) and not had_failed)
+        elif round_.batches and self._syncs_each_round:
+            self._journals.current.sync_by(self._threads, partial(self._finish, round_, self._clock()))
+        else:
+            self._finish(round_, None, None)
+
+    def _finish(self, round_: Round, sync_started_s: float | None, failure: Exception | None) -> None:
+        """Acknowledge a round that is as durable as it has to be. ``failure``: of its sync."""
+        if failure is not None:
+            self._guard.fail(str(failure) or repr(failure))
+            self._refuse(round_, ErrorCode.KAFKA_STORAGE_ERROR, ends_the_log=True)
             return
+        if sync_started_s is not None:
+            self._counters.count_sync(self._clock() - sync_started_s)
         _call_done(round_.done, round_.outcomes)
         if round_.batches:
             jobs = self._jobs
@@ -245,13 +257,8 @@ class RoundWriter:
         self._add_task(call) if ends_the_log else call()
 
     def _write_journal(self, frame: bytes) -> ErrorCode | None:
-        journal = self._journals.current
         try:
-            journal.write(frame)
-            if self._syncs_each_round:
-                started_s = self._clock()
-                journal.sync()
-                self._counters.count_sync(self._clock() - started_s)
+            self._journals.current.write(frame)
         except NoSpace as error:
             self._room.set_full("journal", no_space_reason(error))
             self._due_times.probe_s = self._clock() + PROBE_INTERVAL_S
@@ -359,25 +366,20 @@ class RoundWriter:
             self._guard.fail(str(result.error) or repr(result.error))
         else:
             self._journals.completed = result.journals
-        self._update_room(result.no_room)
+        if result.no_room:
+            self._room.set_full("partition files", result.no_room)
+            self._due_times.flush_s = self._clock() + PROBE_INTERVAL_S
+            self._due_times.checkpoint_s = max(self._due_times.checkpoint_s, self._due_times.flush_s)
+        else:
+            self._room.clear_full("partition files")
+        if self._jobs.waiting_bytes + self._jobs.job_bytes < WAITING_BYTES:
+            self._room.clear_full("memory")
         if self._phase is Phase.ENDING:
             self._close_files()
         elif self._phase is Phase.CLOSING:
             self._close()
         elif self._jobs.tasks:
             self._start_job()
-
-    def _update_room(self, no_room: str) -> None:
-        """Update the parts that are full, after a job. ``no_room``: the error text of a full disk, or empty."""
-        due_times = self._due_times
-        if no_room:
-            self._room.set_full("partition files", no_room)
-            due_times.flush_s = self._clock() + PROBE_INTERVAL_S
-            due_times.checkpoint_s = max(due_times.checkpoint_s, due_times.flush_s)
-        else:
-            self._room.clear_full("partition files")
-        if self._jobs.waiting_bytes + self._jobs.job_bytes < WAITING_BYTES:
-            self._room.clear_full("memory")
 
     def _close(self) -> None:
         """Start the last job once no other runs. After a failure the journal stays for the next start."""

@@ -153,9 +153,9 @@ class ConsumerMembership:
         while not await self._session.begin():
             await backoff.wait()
         if self.options.instance_id is not None and self._heartbeats.has_asked:
-            await self._give_back_instance_id()
+            await self._release_instance_id()
 
-    async def _give_back_instance_id(self) -> None:
+    async def _release_instance_id(self) -> None:
         reply = await self._ask(self._heartbeats.leave())
         if reply is not None and reply.error is ErrorCode.FENCED_INSTANCE_ID:
             self.react(Reaction.FENCED, self.identity, reply.error, "a heartbeat")

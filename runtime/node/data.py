@@ -117,7 +117,7 @@ def open_data(
         limit = _connections_max(options, folder, environment)
         configs.load(options.data, environment.disk, ignore=options.ignore_saved_settings)
         security = _load_security(options, environment)
-        log, ownership = _make_store(options, configs, environment, folder, report_lost)
+        log, ownership = _make_store(options, configs, environment, folder, loop, report_lost)
         on_error.callback(log.close)
         counts = folder.offsets_partitions, folder.transactions_partitions
         topics = TopicCatalogue(options.data, configs.settings, environment.random, counts, environment.disk)
@@ -165,6 +165,7 @@ def _make_store(
     configs: DynamicSettings,
     environment: Environment,
     folder: DataFolder,
+    loop: AbstractEventLoop,
     on_lost: Callable[[], None],
 ) -> tuple[LogStore, Ownership]:
     if environment.cluster is not None:
@@ -185,7 +186,7 @@ def _make_store(
         checkpoint_interval_ms=environment.checkpoints.interval_ms,
         disk=environment.disk,
         clock=environment.work_clocks.log_s,
-        threads=environment.threads(),
+        threads=environment.log_threads(loop),
         new_salt=lambda: random_salt(lambda: UUID(environment.random.uuid())),
         lock=folder.lock if environment.disk.is_real else None,
         on_lost=on_lost,

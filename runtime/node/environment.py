@@ -19,7 +19,8 @@ from ...actors.engine_ports import Clock
 from ...actors.group.event_log import GroupObserver
 from ...actors.ports import Random
 from ..disk.disk import Disk
-from ..disk.threads import InlineThreads, OwnThreads, Threads
+from ..disk.loop_threads import new_threads
+from ..disk.threads import InlineThreads, Threads
 from ..engine.alarm import WhenRead
 from ..engine.clock import SystemClock, SystemRandom
 from ..engine.dispatcher import Dispatcher, LoopDispatcher
@@ -57,21 +58,22 @@ class WorkClocks(NamedTuple):
 class Environment:
     """The node's connections to the outside.
 
-    ``threads``: creates the threads of the log. ``dispatcher``: creates the dispatcher of the actors, for a loop.
-    ``work_clocks``: for the node's own work. ``allows_workers``: whether the node may use other threads and processes,
-    for blocking work, to load large logs and to compact; else all work is done on the loop, and nothing is compacted.
-    ``load``: loads the log in the background, instead of subprocesses. ``store``: creates a store of the log instead of
-    local files, and the ownership of its partitions. ``cluster``: the cluster that the node belongs to, which has both.
-    ``checkpoints``: when the journal is checkpointed. ``group_observer`` is notified of the events of all groups.
-    ``authorizer`` decides what clients may do; None: the one that the settings name. ``assignors``: functions that
-    assign partitions in groups of the consumer protocol, by name, besides Kafka's. ``when_read``, in a simulation
-    without sockets: calls back once all input of clients that is there now has been read.
+    ``threads``: creates the threads of the log; None: those of ``disk.loop_threads``. ``dispatcher``: creates the
+    dispatcher of the actors, for a loop. ``work_clocks``: for the node's own work. ``allows_workers``: whether the
+    node may use other threads and processes, for blocking work, to load large logs and to compact; else all work is
+    done on the loop, and nothing is compacted. ``load``: loads the log in the background, instead of subprocesses.
+    ``store``: creates a store of the log instead of local files, and the ownership of its partitions. ``cluster``:
+    the cluster that the node belongs to, which has both. ``checkpoints``: when the journal is checkpointed.
+    ``group_observer`` is notified of the events of all groups. ``authorizer`` decides what clients may do; None:
+    the one that the settings name. ``assignors``: functions that assign partitions in groups of the consumer
+    protocol, by name, besides Kafka's. ``when_read``, in a simulation without sockets: calls back once all input of
+    clients that is there now has been read.
     """
 
     disk: Disk = field(default_factory=Disk)
     clock: Clock = field(default_factory=SystemClock)
     random: Random = field(default_factory=SystemRandom)
-    threads: Callable[[], Threads] = OwnThreads
+    threads: Callable[[], Threads] | None = None
     work_clocks: WorkClocks = field(default_factory=WorkClocks)
     dispatcher: Callable[[AbstractEventLoop], Dispatcher] = LoopDispatcher
     allows_workers: bool = True
@@ -88,6 +90,10 @@ class Environment:
     def may_use_subprocesses(self) -> bool:
         """Whether subprocesses are allowed, and can open the files."""
         return self.allows_workers and self.disk.is_real
+
+    def log_threads(self, loop: AbstractEventLoop) -> Threads:
+        """New threads for the log of a node on this loop."""
+        return new_threads(loop, self.disk) if self.threads is None else self.threads()
 
     async def run_blocking(self, call: Callable[[], object]) -> None:
         """Run a blocking call in another thread if that is allowed."""

@@ -6,7 +6,7 @@ also chooses the change of the disk at which the power is lost, which may be dur
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import inf
 from pathlib import Path
@@ -23,6 +23,7 @@ from callboard.runtime.log.journal import SyncPolicy
 from callboard.runtime.log.journal_frames import SALT_BYTES
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.partition import TRANSACTIONS_TOPIC, folder_name
+from callboard.runtime.log.stats import LogStats
 from callboard.runtime.testing.disk.faulty import FaultyDisk, PowerLoss
 
 from .compacting import Compaction, read_plain_names
@@ -101,6 +102,7 @@ class CrashRun:
         self._now_s = 0.0
         self._timestamp_ms = 0
         self._log: OffsetsLog
+        self._stats: Callable[[], LogStats] = LogStats  # those of the log, once it is open
         self._threads: InlineThreads
         self._compaction: Compaction
         self._faults: DiskFaults
@@ -134,7 +136,9 @@ class CrashRun:
     # Actions ---------------------------------------------------------------------------------------------------------
 
     def _open(self) -> None:
+        self._stats = LogStats
         self._log, self._threads = self._opened(self._disk, InlineThreads(self._random.randrange))
+        self._stats = self._log.stats
         settle(self._log, self._models, self._is_intact)
         self._is_intact = True
         self._add_to_story(f"opened with {[len(model.settled) for model in self._models]} records")
@@ -248,6 +252,7 @@ class CrashRun:
         if self._random.random() < KILL_SHARE:
             self._add_to_story("killed")
             self._disk = self._disk.kill()
+            self._is_intact = self._is_intact and not self._has_lost_both_copies()
             return
         for number in range(IMAGES):
             self._add_to_story(f"image {number}")
@@ -255,6 +260,14 @@ class CrashRun:
         self._add_to_story("the image to continue with")
         self._disk = self._disk.crash()
         self._is_intact = False
+
+    def _has_lost_both_copies(self) -> bool:
+        """Whether neither the journal could be synced nor a partition's file be written: then only memory has the rest.
+
+        With the policy "always" a round is acknowledged after its sync, so the journal has it in any case.
+        """
+        stats = self._stats()
+        return bool(stats.failure) and any(partition.failure for partition in stats.partitions)
 
     def _check(self, disk: FaultyDisk, models: list[PartitionModel], is_intact: bool) -> None:
         log, _ = self._opened(disk, InlineThreads())

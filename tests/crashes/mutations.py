@@ -54,7 +54,12 @@ def called_from(function: str) -> bool:
     return False
 
 
+def rounds_are_not_synced(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Journal, "sync_by", lambda self, threads, then: then(None))
+
+
 def journal_is_not_synced(patch: pytest.MonkeyPatch) -> None:
+    rounds_are_not_synced(patch)
     patch.setattr(Journal, "sync", lambda self: None)
 
 
@@ -180,7 +185,7 @@ replay_of_unsynced_journal = skip_call("sync", "_sync_journal_file")
 
 MUTATIONS: dict[str, PlantMistake] = {
     "the journal is not synced": journal_is_not_synced,
-    "entries are acknowledged before the sync": skip_call("sync", "RoundWriter._write_journal"),
+    "entries are acknowledged before the sync": rounds_are_not_synced,
     "a new journal's name is not synced": skip_call("sync_folder", "Journal.__init__"),
     "a checkpoint does not sync the old journal": skip_call("sync", "RoundWriter._checkpoint", ".journal"),
     "the journal is removed before the partition files are synced": journal_removed_before_the_sync,

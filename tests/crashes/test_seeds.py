@@ -20,9 +20,9 @@ MIGRATION_RUNS = 20
 CHUNKS = 10
 MUTANT_SEEDS_MAX = 3000
 FOUND_BY = {
-    "a manifest's name is not synced before the old files go": 668,
-    "published names are not synced before the old files go": 440,
-    "a start takes unsynced files for synced": 120,
+    "a manifest's name is not synced before the old files go": 426,
+    "published names are not synced before the old files go": 40,
+    "a start takes unsynced files for synced": 14,
     "torn tails are not cut": 588,
 }
 """The first seed that finds a rare mistake. It is tried before all others, which would take long."""
@@ -67,11 +67,11 @@ def test_planted_mistake_is_found(name: str, monkeypatch: pytest.MonkeyPatch) ->
     assert any(failure(seed) for seed in (FOUND_BY.get(name, 0), *range(MUTANT_SEEDS_MAX)))
 
 
-@pytest.mark.parametrize(("seed", "symptom"), [(90061, "never appended"), (92652, "must not cause damage")])
+@pytest.mark.parametrize(("seed", "symptom"), [(1007, "lost"), (10093, "must not cause damage")])
 def test_power_loss_while_a_round_of_a_killed_process_is_replayed(
     seed: int, symptom: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The start syncs the journal first. Otherwise bytes of a client become a record, or damage is reported."""
+    """The start syncs the journal first. Otherwise records are lost, or damage is reported."""
     assert failure(seed) is None
     replay_of_unsynced_journal(monkeypatch)
     assert symptom in (failure(seed) or "")

@@ -106,9 +106,9 @@ def test_acknowledged_commits_survive_repeated_crashes(end: str) -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("threads", [OwnThreads, InlineThreads], ids=lambda threads: threads.__name__)
+@pytest.mark.parametrize("threads", [None, OwnThreads, InlineThreads])
 def test_node_after_a_crash_on_a_real_folder_has_all_acknowledged_commits(
-    tmp_path: Path, threads: Callable[[], Threads]
+    tmp_path: Path, threads: Callable[[], Threads] | None
 ) -> None:
     """The halted node's threads end and its lock is released; the next node recovers the log."""
 

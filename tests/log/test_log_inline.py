@@ -69,7 +69,8 @@ def test_append_with_choice_waits_for_step(tmp_path: Path) -> None:
     rounds: list[Sequence[Appended]] = []
     log.append([entry(0, 7)], 1, rounds.append)
     assert rounds == []
-    assert threads.step() and len(rounds) == 1
+    assert threads.step() and rounds == []  # it is written
+    assert threads.step() and len(rounds) == 1  # and synced
     assert not threads.step()
     log.close()
 

@@ -18,7 +18,8 @@ import pykka
 
 from ....actors.base import set_current_dispatcher
 from ....actors.engine_ports import Clock
-from ...disk.threads import Call, InlineThreads, LogWork
+from ...disk.disk import Disk
+from ...disk.threads import Call, InlineThreads, LogWork, Then, always_long
 from ...engine.alarm import Alarm
 from ...engine.dispatcher import Dispatcher, current_cause, tell_with_cause
 from ...engine.mailbox import Mailbox
@@ -116,7 +117,7 @@ class VirtualAlarm(Alarm):
             self._handle = None
 
 
-class LoopThreads(InlineThreads):
+class SimulatedThreads(InlineThreads):
     """Runs the log's calls and jobs as callbacks of the loop, after a delay and in an order that the seed chooses."""
 
     def __init__(self, loop: VirtualLoop, draw: random.Random, on_power_loss: Callable[[], None]) -> None:
@@ -132,8 +133,12 @@ class LoopThreads(InlineThreads):
         super().start(work, clock)
         self._log_work = work
 
-    def put(self, call: Call) -> None:
-        super().put(call)
+    def put(self, call: Call, is_short: Callable[[], bool] = always_long) -> None:
+        super().put(call, is_short)
+        self._step_later()
+
+    def sync(self, disk: Disk, fd: int, then: Then) -> None:
+        super().sync(disk, fd, then)
         self._step_later()
 
     def submit(self, job: Call) -> None:

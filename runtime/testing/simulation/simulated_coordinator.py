@@ -48,7 +48,7 @@ from ...settings.table import Options, Settings, Sync
 from ...topics.store import NewTopic
 from ..disk.faulty import FaultyDisk, PowerLoss
 from .compactions import DATA_FOLDER, SimulatedCompactions
-from .dispatcher import LoopThreads, SeededDispatcher
+from .dispatcher import SeededDispatcher, SimulatedThreads
 from .history import History
 from .loop import LoopClock, Process, VirtualLoop
 
@@ -295,7 +295,7 @@ class SimulatedCoordinator:
             disk=self.disk,
             clock=self.clock,
             random=DrawnIds(random.Random(self._draw.random())),
-            threads=lambda: LoopThreads(self._loop, random.Random(self._draw.random()), on_power_loss),
+            threads=lambda: SimulatedThreads(self._loop, random.Random(self._draw.random()), on_power_loss),
             work_clocks=WorkClocks(self._loop.time, _ticks(), _ticks()),
             dispatcher=lambda _loop: SeededDispatcher(self._loop, random.Random(self._draw.random()), on_power_loss),
             allows_workers=False,
