@@ -262,12 +262,14 @@ class CrashRun:
         self._is_intact = False
 
     def _has_lost_both_copies(self) -> bool:
-        """Whether neither the journal could be synced nor a partition's file be written: then only memory has the rest.
+        """Whether only memory has some rounds: the journal has failed, and they are not in the partition files yet.
 
-        With the policy "always" a round is acknowledged after its sync, so the journal has it in any case.
+        A failed sync drops what it should have written. With the policy "always" a round is acknowledged after its
+        sync, so the journal has it in any case.
         """
         stats = self._stats()
-        return bool(stats.failure) and any(partition.failure for partition in stats.partitions)
+        is_partition_failed = any(partition.failure for partition in stats.partitions)
+        return bool(stats.failure) and (stats.waiting_bytes > 0 or is_partition_failed)
 
     def _check(self, disk: FaultyDisk, models: list[PartitionModel], is_intact: bool) -> None:
         log, _ = self._opened(disk, InlineThreads())
