@@ -25,6 +25,9 @@ from .subscription import Subscriptions
 GENERATION_EPOCH_S = 1_577_836_800
 """The first second of 2020. Generations have 31 bits, so they can begin at the clock's seconds until 2088."""
 
+FIRST_GENERATION_MAX = 2**31 - 1 - 2**24
+"""Of a clock that shows a later year. It leaves room for 16 million rebalances."""
+
 
 class GroupCore:
     """The data of a classic group."""
@@ -100,5 +103,8 @@ def _has_memory() -> bool:
 
 
 def first_generation(now_ms: int) -> int:
-    """Higher than the generations of a deleted group of this name, if those were at most one per second."""
-    return max(now_ms // 1000 - GENERATION_EPOCH_S, 0)
+    """Higher than the generations of a deleted group of this name, if those were at most one per second.
+
+    Not if the clock shows a time before 2020 or after 2086.
+    """
+    return min(max(now_ms // 1000 - GENERATION_EPOCH_S, 0), FIRST_GENERATION_MAX)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from weakref import WeakSet
 from ...actors.assignors.base import AssignFunction
 from ..common.errors import StartError
 from ..disk.disk import FILE_MODE, Disk
+from ..engine.completion import run_to_completion
 from ..node.environment import MEMORY, Environment, in_memory
 from ..settings import table as config
 from ..settings.address import DEFAULT_LISTEN, parse_address, parse_advertised
@@ -182,22 +183,13 @@ class Coordinator(AsyncCoordinator):
                     "stop() waits for the end of the task that it is called from: call it after `async with "
                     "assignment`, or from a task that is not a handler"
                 )
-            await self._run_to_completion(self._stop())
+            await run_to_completion(self._stop())
 
     async def _stop(self) -> None:
         results = await asyncio.gather(*(member.leave() for member in self._members), return_exceptions=True)
         for error in filter(None, results):
             log.warning("a member could not leave: %r", error)
         await self._embedded.stop()
-
-    async def _run_to_completion(self, coro: Coroutine[Any, Any, None]) -> None:
-        """Await a coroutine to its end, even if the caller is cancelled."""
-        stopping = asyncio.ensure_future(coro)
-        try:
-            await asyncio.shield(stopping)
-        except asyncio.CancelledError:
-            await asyncio.wait({stopping})
-            raise
 
     async def restart(self, end: EndMode = "stopped") -> None:
         """End the coordinator and start another one on the same data and address, for tests.
@@ -211,7 +203,7 @@ class Coordinator(AsyncCoordinator):
         if end == "power lost" and not self._embedded.environment.disk.simulates_power_loss:
             raise ValueError("power lost: expected a Coordinator of callboard.testing in memory (data=None)")
         if end == "stopped":
-            await self._run_to_completion(self._embedded.stop())
+            await run_to_completion(self._embedded.stop())
         else:
             await self._embedded.kill(end)
         await self._start_node()
@@ -222,7 +214,7 @@ class Coordinator(AsyncCoordinator):
             try:
                 await set_users(self._running_node().services.security, self._users)
             except BaseException:
-                await self._embedded.stop()
+                await run_to_completion(self._embedded.stop())
                 raise
 
     # While running ---------------------------------------------------------------------------------------------------

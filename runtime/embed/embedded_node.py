@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..disk.disk import Disk
+from ..engine.completion import run_to_completion
 from .cluster_arguments import OBSERVER
 from .forked import close_in_forked_children
 from .node_requests import NodeRequests
@@ -161,7 +162,7 @@ class EmbeddedNode:
                 self._connect_members_to(self.node)
             await cluster.wait_until_joined()
         except BaseException:
-            await self.stop()
+            await run_to_completion(self.stop())
             raise
 
     async def _open_cluster_node(self, cluster: ClusterPart) -> Node:

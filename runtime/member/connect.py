@@ -11,6 +11,7 @@ from typing import Self, Unpack
 from weakref import WeakSet
 
 from ..client.security import Security
+from ..engine.completion import run_to_completion
 from ..engine.waiting import serve_threads
 from .blocking import BlockingMember
 from .blocking_members import BlockingMembers
@@ -37,6 +38,13 @@ class RemoteCoordinator:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """All remaining members leave, concurrently."""
+        leaving = asyncio.create_task(self._leave())
+        if any(member.is_run_by(asyncio.current_task()) for member in self._members):
+            await asyncio.shield(leaving)  # it waits for this task
+        else:
+            await run_to_completion(leaving)
+
+    async def _leave(self) -> None:
         results = await asyncio.gather(*(member.leave() for member in self._members), return_exceptions=True)
         for error in filter(None, results):
             log.warning("a member could not leave: %r", error)

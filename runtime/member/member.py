@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from ..engine.clock import boottime_s
+from ..engine.completion import run_to_completion
 from .channel import Connector
 from .errors import HasLeft
 from .offset_commit import commit_offset
@@ -96,7 +97,10 @@ class Member:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.leave()
+        if self.is_run_by(asyncio.current_task()):
+            await self.leave()
+        else:
+            await run_to_completion(self.start_leaving())
 
     async def leave(self) -> None:
         """Cancel and await the tasks on the shards, release them, leave the group (a static member does not).

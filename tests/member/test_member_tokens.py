@@ -19,6 +19,7 @@ from member_helpers import (
 from callboard import Coordinator
 from callboard.actors.group.core import first_generation
 from callboard.runtime.embed.results import ListedGroup
+from callboard.runtime.engine import clock
 from callboard.runtime.member.local import LocalConnector
 from callboard.runtime.member.resources import check_names
 from callboard.runtime.testing.plugin.harness_coordinator import HarnessCoordinator
@@ -110,3 +111,20 @@ async def test_shard_number_of_a_named_shard_raises_type_error() -> None:
         assert assignment.shard("jobs", 0).number == 0
         with pytest.raises(TypeError, match=r"has a name and no number; use shard\.name"):
             _ = assignment.shard("tenants", "acme").number
+
+
+@pytest.mark.parametrize("year", [1970, 2087, 2088, 2500])
+def test_a_new_group_gets_members_and_rebalances_whatever_year_the_clock_shows(
+    year: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clock, "time_ns", lambda: round((year - 1970) * 365.25 * DAY_S) * 10**9)
+
+    async def scenario() -> None:
+        async with Coordinator() as coordinator, asyncio.timeout(60):
+            tokens = []
+            for _ in range(2):
+                async with coordinator.member(GROUP, resources=JOBS) as member:
+                    tokens.append((await member.next_assignment()).shards[0].token)
+            assert 0 < tokens[0] < tokens[1] < 2**31
+
+    asyncio.run(scenario())
