@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 import subprocess
 import traceback
@@ -15,6 +16,7 @@ from tls_helpers import LOCALHOST, SERVER_NAME, Authority, TlsFolder
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.tls.contexts import make_client_context
 from callboard.runtime.tls.listener_tls import ListenerTls
+from callboard.runtime.tls.pem import BYTES_MAX
 from callboard.runtime.tls.settings import parse_tls
 
 
@@ -41,6 +43,29 @@ def test_keystore_is_required(files: TlsFolder) -> None:
 def test_file_that_is_not_there_is_named(files: TlsFolder) -> None:
     path = str(files.folder / "none.pem")
     assert f"cannot read ssl_keystore_location '{path}': No such file" in refusal(files, ssl_keystore_location=path)
+
+
+@pytest.mark.parametrize("kind", ["FIFO", "device"])
+@pytest.mark.parametrize("setting", ["ssl_keystore_location", "ssl_truststore_location"])
+def test_path_that_can_be_read_for_ever_is_refused(files: TlsFolder, setting: str, kind: str) -> None:
+    path = files.folder / "fifo.pem" if kind == "FIFO" else Path("/dev/zero")
+    if kind == "FIFO":
+        os.mkfifo(path)
+    expected = f"cannot read {setting} '{path}': it is a FIFO, a socket or a device; expected a PEM file"
+    assert expected in refusal(files, ssl_client_auth="required", **{setting: str(path)})
+
+
+def test_fifo_in_place_of_a_changed_file_is_not_waited_for(files: TlsFolder, caplog: pytest.LogCaptureFixture) -> None:
+    tls = listener_tls(files)
+    files.keystore.unlink()
+    os.mkfifo(files.keystore)
+    tls.reload_if_changed()
+    assert "the old TLS certificate stays in use" in caplog.text
+
+
+def test_large_file_is_refused(files: TlsFolder) -> None:
+    os.truncate(files.keystore, BYTES_MAX + 1)
+    assert f"it has more than {BYTES_MAX} bytes; expected a PEM file" in refusal(files)
 
 
 @pytest.mark.parametrize(
@@ -95,6 +120,29 @@ def test_certificate_that_is_no_certificate_is_refused(files: TlsFolder) -> None
     text = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
     files.keystore.write_text(files.server.key_pem() + text)
     assert "cannot be used: " in refusal(files)
+
+
+@pytest.mark.parametrize("damaged", ["key", "first certificate", "second certificate", "authority"])
+def test_damage_is_described_for_people(files: TlsFolder, damaged: str) -> None:
+    """OpenSSL reports no more than a line in the source of Python."""
+    key, certificate = files.server.key_pem(), files.server.chain_pem
+    if damaged == "authority":
+        files.truststore.write_text(certificate + damage(certificate))
+    else:
+        key, chain = {
+            "key": (damage(key), certificate),
+            "first certificate": (key, damage(certificate)),
+            "second certificate": (key, certificate + damage(certificate)),
+        }[damaged]
+        files.keystore.write_text(key + chain)
+    refused = refusal(files, ssl_client_auth="required")
+    assert "cannot be used: a key or a certificate in it is damaged: expected PEM that `openssl " in refused
+
+
+def damage(pem: str) -> str:
+    """The first bytes of the content are others."""
+    begin, content = pem.split("\n", 1)
+    return f"{begin}\nAAAA{content[4:]}"
 
 
 def test_password_of_the_key(files: TlsFolder) -> None:
@@ -164,6 +212,17 @@ def test_ciphers(files: TlsFolder) -> None:
     name = "ECDHE-ECDSA-AES128-GCM-SHA256"
     ciphers = listener_tls(files, ssl_cipher_suites=name).context.get_ciphers()
     assert [each["name"] for each in ciphers if each["protocol"] == "TLSv1.2"] == [name]
+
+
+@pytest.mark.parametrize("ends", [timedelta(days=-1), timedelta(days=30)])
+def test_log_names_certificate_that_is_not_valid_now(
+    files: TlsFolder, caplog: pytest.LogCaptureFixture, ends: timedelta
+) -> None:
+    """At the start, and after a change: clients refuse it."""
+    files.authority.issue(SERVER_NAME, ends=ends).write(files.keystore)
+    tls = listener_tls(files)
+    tls.reload()
+    assert caplog.text.count("the TLS certificate is not valid now") == (2 if ends < timedelta() else 0)
 
 
 # Reloading ------------------------------------------------------------------------------------------------------------
