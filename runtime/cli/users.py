@@ -198,7 +198,7 @@ def _has_terminal() -> bool:
 
 def _first_line(file: str) -> str:
     try:
-        text = sys.stdin.readline() if file == STANDARD_INPUT else Path(file).read_text(encoding="utf-8")
+        text = sys.stdin.readline() if file == STANDARD_INPUT else Path(file).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
         raise StartError(f"cannot read the password file '{file}': {reason}") from error

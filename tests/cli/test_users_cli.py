@@ -115,6 +115,12 @@ def test_password_from_standard_input(run: Command, tmp_path: Path, monkeypatch:
     assert run("add", "alice", "--password-file", "-", "--data", tmp_path / "data").code == 0
 
 
+def test_byte_order_mark_is_no_part_of_a_password(tmp_path: Path) -> None:
+    path = tmp_path / "password"
+    path.write_text("\ufeffhunter2\n")
+    assert users._password(str(path)) == "hunter2"
+
+
 def test_stored_users_have_no_password_and_only_the_owner_may_read_them(
     run: Command, tmp_path: Path, secret: Path
 ) -> None:

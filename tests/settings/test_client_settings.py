@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 from callboard.runtime.common.errors import StartError
-from callboard.runtime.settings.client_settings import ClientSettings, load_client_settings, parse_client_settings
+from callboard.runtime.settings.client_settings import (
+    ClientSettings,
+    Login,
+    load_client_settings,
+    parse_client_settings,
+)
 
 
 def write(folder: Path, *lines: str) -> Path:
@@ -42,6 +47,38 @@ def test_file_overrides_environment_variables(tmp_path: Path) -> None:
 def test_texts_may_have_several_lines(tmp_path: Path) -> None:
     path = write(tmp_path, "security.protocol=SSL", "ssl.truststore.certificates=-----BEGIN\\nx\\n\\", "END-----")
     assert load_client_settings(path, {}).values["ssl_truststore_certificates"] == "-----BEGIN\nx\nEND-----"
+
+
+@pytest.mark.parametrize("separator", [":", " : ", " ", "\t"])
+def test_no_separator_makes_a_secret_a_part_of_a_name(tmp_path: Path, separator: str) -> None:
+    """A name that is not known is shown in the error."""
+    path = write(tmp_path, f"sasl.password{separator}geheim", f"sasl.pasword{separator}geheim")
+    with pytest.raises(StartError) as refused:
+        load_client_settings(path, {})
+    assert "'sasl.pasword'" in str(refused.value) and "geheim" not in str(refused.value)
+
+
+def test_byte_order_mark_hides_no_setting(tmp_path: Path) -> None:
+    """The protocol would be PLAINTEXT then, without a word."""
+    path = write(tmp_path, "\ufeffsecurity.protocol=SSL")
+    assert load_client_settings(path, {}).protocol == "SSL"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        'username="alice" password="a\\\\\\"b"',
+        "username='alice' password='a\\\\\"b'",
+        'username=alice password = "a\\\\\\"b"',
+    ],
+)
+def test_user_and_password_may_be_those_of_a_login_module(tmp_path: Path, options: str) -> None:
+    """With the quotation marks that Java accepts. Java's properties unescape once, its login configuration again."""
+    protocol = ("security.protocol=SASL_SSL", "sasl.mechanism=PLAIN")
+    path = write(tmp_path, *protocol, f"sasl.jaas.config=x.PlainLoginModule required {options};")
+    login = load_client_settings(path, {}).credentials
+    assert isinstance(login, Login)
+    assert (login.user, login.password) == ("alice", 'a"b')
 
 
 def test_host_is_checked_by_default() -> None:
