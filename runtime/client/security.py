@@ -109,12 +109,23 @@ def _parse_tls(settings: ClientSettings) -> TlsSettings:
     return parse_tls(settings.values)
 
 
+def advice_for(error: OSError, security: ClientSecurity) -> str:
+    """What to do about a server that has not answered yet, after "; ". Nothing if the reason is one of TLS."""
+    if _tls_reason(error) is not None:
+        return ""
+    if isinstance(error, ConnectionError) and not isinstance(error, ConnectionRefusedError):
+        return "" if security.settings.has_tls else "; it may expect TLS (security.protocol=SSL or SASL_SSL)"
+    return "; is a server running there?"
+
+
 def describe_connection_error(error: OSError) -> str:
     """Why a server cannot be reached. The reason of a failed TLS handshake in words."""
-    if "ssl" in sys.modules:
-        from ..tls.failures import describe_client_failure
+    return _tls_reason(error) or error.strerror or str(error)
 
-        reason = describe_client_failure(error)
-        if reason is not None:
-            return reason
-    return error.strerror or str(error)
+
+def _tls_reason(error: OSError) -> str | None:
+    if "ssl" not in sys.modules:
+        return None
+    from ..tls.failures import describe_client_failure
+
+    return describe_client_failure(error)
