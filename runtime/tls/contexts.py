@@ -116,6 +116,7 @@ def load_authorities(context: ssl.SSLContext, source: PemSource) -> None:
         raise StartError(f"{source.name} has no certificate: expected those of authorities in PEM")
     try:
         context.load_verify_locations(cadata="\n".join(certificates))
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as in Java each one is trusted, not only roots
     except (ssl.SSLError, TypeError) as error:  # TypeError: characters beyond ASCII
         raise StartError(f"{source.name} cannot be used: {_reason(error)}") from error
 

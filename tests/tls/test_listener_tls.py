@@ -6,6 +6,7 @@ import os
 import ssl
 import subprocess
 import traceback
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -223,6 +224,47 @@ def test_log_names_certificate_that_is_not_valid_now(
     tls = listener_tls(files)
     tls.reload()
     assert caplog.text.count("the TLS certificate is not valid now") == (2 if ends < timedelta() else 0)
+
+
+@pytest.mark.parametrize(("issuer", "is_accepted"), [("trusted", True), ("root", False), ("other", False)])
+def test_intermediate_authority_may_be_the_only_trusted_one(
+    files: TlsFolder, tmp_path: Path, issuer: str, is_accepted: bool
+) -> None:
+    """As in Kafka: then its clients are trusted, and those of no other authority of the same root."""
+    trusted = Authority("Clients", files.authority)
+    trusted.write(files.truststore)
+    issuers = {"trusted": trusted, "root": files.authority, "other": Authority("Others", files.authority)}
+    client = ssl.create_default_context(cafile=files.authority.write(tmp_path / "root.pem"))
+    client.load_cert_chain(issuers[issuer].issue("client", ()).write(tmp_path / "client.pem"))
+    server = listener_tls(files, ssl_client_auth="required").context
+    assert shakes_hands(server, client) is is_accepted
+
+
+def test_client_may_trust_the_certificate_of_the_server_alone(files: TlsFolder) -> None:
+    """Kafka's clients may. No other certificate of the same authority is trusted then."""
+    files.truststore.write_text(files.server.chain_pem)
+    server = listener_tls(files).context
+    client = make_client_context(parse_tls({"ssl_truststore_location": str(files.truststore)}))
+    assert shakes_hands(server, client)
+    files.authority.issue(SERVER_NAME).write(files.keystore)
+    assert not shakes_hands(listener_tls(files).context, client)
+
+
+def shakes_hands(server_context: ssl.SSLContext, client_context: ssl.SSLContext) -> bool:
+    """Whether both sides accept each other, in memory."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = [
+        client_context.wrap_bio(to_client, to_server, server_hostname="localhost"),
+        server_context.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    for _ in range(3):
+        for side in sides:
+            with suppress(ssl.SSLWantReadError):
+                try:
+                    side.do_handshake()
+                except ssl.SSLCertVerificationError:
+                    return False
+    return sides[1].version() is not None
 
 
 # Reloading ------------------------------------------------------------------------------------------------------------
