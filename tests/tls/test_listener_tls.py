@@ -316,6 +316,19 @@ def test_old_certificate_stays_if_the_new_one_cannot_be_used(
     assert tls.context is not context
 
 
+def test_file_is_read_again_when_its_permissions_are_corrected(files: TlsFolder) -> None:
+    """As the log advises. This changes neither the content nor the time of the file."""
+    tls = listener_tls(files)
+    context = tls.context
+    files.authority.issue(SERVER_NAME).write(files.keystore)
+    files.keystore.chmod(0o644)
+    tls.reload_if_changed()
+    assert tls.context is context
+    files.keystore.chmod(0o640)
+    tls.reload_if_changed()
+    assert tls.context is not context
+
+
 def test_name_and_alternative_names_may_change_only_if_allowed(
     files: TlsFolder, caplog: pytest.LogCaptureFixture
 ) -> None:
