@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ...actors.callboard_error import CallboardError
-from ..settings.client_settings import ClientSettings, TokenSource, load_client_settings, parse_client_settings
+from ..settings.client_settings import (
+    ClientSettings,
+    TokenSource,
+    load_client_settings,
+    parse_client_settings,
+    path_of_settings,
+)
 from ..tls.file_stamps import FileStamp, stamps_of
 from .login_session import Credentials, LoginSession, Password
 
@@ -87,7 +93,7 @@ def load_security(security: Security | None = None, environment: Mapping[str, st
         return security
     if isinstance(security, Mapping):
         return ClientSecurity(parse_client_settings(security, environment))
-    return ClientSecurity(load_client_settings(None if security is None else Path(security), environment))
+    return ClientSecurity(load_client_settings(None if security is None else path_of_settings(security), environment))
 
 
 def command_security(environment: Mapping[str, str] = os.environ) -> ClientSecurity:

@@ -160,6 +160,16 @@ def load_client_settings(file: Path | None, environment: Mapping[str, str]) -> C
     return parse_client_settings({} if file is None else read_properties(file), environment, f"in '{file}'")
 
 
+def path_of_settings(security: object) -> Path:
+    """What a program gives instead of settings by name. Raises StartError for another type, without the value."""
+    if isinstance(security, str | Path):
+        return Path(security)
+    raise StartError(
+        f"bad security of type {type(security).__name__}: expected a path, or settings by name, as in"
+        " {'security.protocol': 'SSL'}"
+    )
+
+
 def parse_client_settings(
     given: Mapping[str, str], environment: Mapping[str, str], place: str = "of a client"
 ) -> ClientSettings:
@@ -209,8 +219,10 @@ def read_properties(path: Path) -> dict[str, str]:
     return {name: value.strip() for name, value in parse_properties(text).items()}
 
 
-def _checked(place: str, name: str, value: object) -> dict[str, str]:
+def _checked(place: str, name: object, value: object) -> dict[str, str]:
     """One setting; nothing if it is not about security."""
+    if not isinstance(name, str):
+        raise StartError(f"bad name {name!r} of a setting {place}: expected a text, as in 'security.protocol'")
     own_name = name.replace(".", "_").lower()
     setting = CLIENT_SETTINGS.get(own_name)
     if setting is not None:

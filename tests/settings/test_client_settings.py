@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from callboard.runtime.client.security import load_security
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.settings.client_settings import (
     ClientSettings,
@@ -56,6 +58,25 @@ def test_no_separator_makes_a_secret_a_part_of_a_name(tmp_path: Path, separator:
     with pytest.raises(StartError) as refused:
         load_client_settings(path, {})
     assert "'sasl.pasword'" in str(refused.value) and "geheim" not in str(refused.value)
+
+
+@pytest.mark.parametrize("password", [b"geheim", ["geheim"], ("geheim",)])
+def test_secret_of_another_type_is_not_shown(password: Any) -> None:
+    with pytest.raises(StartError, match=r"bad value of type \w+ for setting 'sasl.password': expected a text$"):
+        parse_client_settings({"sasl.password": password}, {})
+
+
+@pytest.mark.parametrize(
+    ("security", "text"),
+    [
+        (5, "bad security of type int: expected a path, or settings by name"),
+        ([("sasl.password", "x")], "bad security of type list"),
+        ({1: 2}, "bad name 1 of a setting of a client: expected a text"),
+    ],
+)
+def test_what_is_neither_a_path_nor_settings_is_refused(security: Any, text: str) -> None:
+    with pytest.raises(StartError, match=text):
+        load_security(security, {})
 
 
 def test_byte_order_mark_hides_no_setting(tmp_path: Path) -> None:
