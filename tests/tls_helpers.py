@@ -78,8 +78,9 @@ AUTHORITY_KEY_USAGE = x509.KeyUsage(
 class Authority:
     """An authority that issues certificates."""
 
-    def __init__(self, name: str = "Test authority") -> None:
-        self.pair = _issue(common_name(name), None, (), is_authority=True)
+    def __init__(self, name: str = "Test authority", issuer: Authority | None = None) -> None:
+        """``issuer``: the authority above it; None for one that signs itself."""
+        self.pair: KeyPair = _issue(common_name(name), issuer.pair if issuer else None, (), is_authority=True)
 
     def issue(
         self,

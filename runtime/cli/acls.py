@@ -11,6 +11,7 @@ import typer
 from ...actors.text import did_you_mean, format_count
 from ..client.acls import create_acls, delete_acls, list_acls
 from ..common.errors import StartError
+from ..common.ip_addresses import java_form
 from ..common.printing import print_line
 from ..security.acl_filters import AclFilter, why_not_created
 from ..security.acls import ANY_HOST, Acl, PatternType, Permission
@@ -106,7 +107,7 @@ def add(
     acls = [
         Acl(resource_type, name, pattern_of(resource_type, prefixed), principal, address, each, permission)
         for (resource_type, name), each, address in product(
-            resources, map(parse_operation, operation), host or (ANY_HOST,)
+            resources, map(parse_operation, operation), map(parse_host, host or (ANY_HOST,))
         )
     ]
     for acl in acls:
@@ -187,6 +188,19 @@ def parse_operation(text: str) -> Operation:
             f"unknown operation '{text}':{did_you_mean(name, OPERATIONS)} known are {', '.join(OPERATIONS)}"
         )
     return OPERATIONS[name]
+
+
+def parse_host(text: str) -> str:
+    """An address in the form in which servers compare it, or "*". Raises StartError for what would never match."""
+    if text == ANY_HOST:
+        return text
+    try:
+        return java_form(text)
+    except ValueError:
+        raise StartError(
+            f"bad --host '{text}': expected an IP address, as in 10.0.0.5, or {ANY_HOST}; ACLs have no names of hosts"
+            " and no networks"
+        ) from None
 
 
 def table_of(acls: Iterable[Acl]) -> Table:

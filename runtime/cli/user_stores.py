@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from stat import S_ISDIR
 from typing import Protocol
 
 from ..client.cluster import Cluster
@@ -17,6 +18,7 @@ from ..cluster.store import Store
 from ..cluster.topics_document import TopicsDocument
 from ..cluster.topics_log import TopicsLog
 from ..common.errors import StartError
+from ..disk.disk import Disk
 from ..disk.group_commit import immediate_outcome
 from ..disk.modes import disk_like
 from ..log.folder import lock_folder
@@ -138,22 +140,46 @@ def open_server(bootstrap_server: str, timeout_s: float) -> Iterator[UserStore]:
 
 
 @contextmanager
-def open_folder(data: Path) -> Iterator[UserStore]:
-    """Raises StartError if a server runs on it, and for one of workers. The folder is created if it is missing."""
+def open_folder(data: Path, *, creates: bool = False) -> Iterator[UserStore]:
+    """For changes. Raises StartError if a server runs on it, for one of workers, and for no folder.
+
+    ``creates``: a missing folder is created.
+    """
+    _check_folder(data, may_be_missing=creates)
+    disk = disk_like(data)
+    disk.make_folder(data)
+    lock = lock_folder(disk, data)
+    try:
+        yield FolderUsers(_load(data, disk))
+    finally:
+        lock.close()
+
+
+@contextmanager
+def read_folder(data: Path) -> Iterator[UserStore]:
+    """Only to read: writes nothing, so the folder may be read-only, and a server may run on it. Raises StartError."""
+    _check_folder(data)
+    yield FolderUsers(_load(data, disk_like(data)))
+
+
+def _check_folder(data: Path, *, may_be_missing: bool = False) -> None:
     if has_workers(data):
         raise StartError(
             f"the data folder '{data}' is one of a server with --workers, whose users are in their store: expected "
             f"--cluster {store_url(data)}"
         )
-    disk = disk_like(data)
-    disk.make_folder(data)
-    lock = lock_folder(disk, data)
     try:
-        store = SecurityStore(data, disk, _new_secret)
-        store.load()
-        yield FolderUsers(store)
-    finally:
-        lock.close()
+        is_folder = S_ISDIR(data.stat().st_mode)
+    except FileNotFoundError:
+        is_folder = may_be_missing
+    if not is_folder:
+        raise StartError(f"{data}: found no folder, expected the data folder of a server; check the path")
+
+
+def _load(data: Path, disk: Disk) -> SecurityStore:
+    store = SecurityStore(data, disk, _new_secret)
+    store.load()
+    return store
 
 
 @contextmanager

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from enum import Enum, auto
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -61,6 +63,15 @@ ClusterStore = Annotated[
     typer.Option("--cluster", metavar="URL", help="The store of a cluster, instead of a server: for the first user."),
 ]
 
+
+class Access(Enum):
+    """What a command does with a data folder. ``CREATE``: it changes the folder, and creates a missing one."""
+
+    READ = auto()
+    CHANGE = auto()
+    CREATE = auto()
+
+
 app = make_app("Add, list and remove the users who authenticate by SCRAM or PLAIN, and change their passwords.")
 
 
@@ -79,7 +90,7 @@ def add(
     from .user_stores import new_passwords
 
     _check_name(user)
-    with _open(data, cluster, bootstrap_server, timeout) as store:
+    with _open(data, cluster, bootstrap_server, timeout, Access.CREATE) as store:
         if any(listing.name == user for listing in store.users()):
             raise StartError(f"user '{user}' exists already: `callboard users passwd` changes the password")
         store.set_password(user, new_passwords(mechanism, _password(password_file), iterations))
@@ -114,7 +125,7 @@ def list_(
     timeout: TimeoutS = 10.0,
 ) -> None:
     """List the users with their mechanisms."""
-    with _open(data, cluster, bootstrap_server, timeout) as store:
+    with _open(data, cluster, bootstrap_server, timeout, Access.READ) as store:
         rows = [(user.name, *item) for user in store.users() for item in sorted(user.iterations.items())]
     nothing = f"no users {'in' if data or cluster else 'on'} {data or cluster or bootstrap_server}"
     show_rows(Table(USER_COLUMNS, rows), nothing, as_json=as_json)
@@ -138,15 +149,19 @@ def remove(
 
 
 @contextmanager
-def _open(data: Path | None, cluster: str | None, bootstrap_server: str, timeout_s: float) -> Iterator[UserStore]:
-    from .user_stores import open_cluster, open_folder, open_server
+def _open(
+    data: Path | None, cluster: str | None, bootstrap_server: str, timeout_s: float, access: Access = Access.CHANGE
+) -> Iterator[UserStore]:
+    from .user_stores import open_cluster, open_folder, open_server, read_folder
 
     if data is not None and cluster is not None:
         raise StartError("both --data and --cluster are given: expected one of them")
     if cluster is not None:
         opened = open_cluster(cluster, timeout_s)
+    elif data is None:
+        opened = open_server(bootstrap_server, timeout_s)
     else:
-        opened = open_server(bootstrap_server, timeout_s) if data is None else open_folder(data)
+        opened = read_folder(data) if access is Access.READ else open_folder(data, creates=access is Access.CREATE)
     with opened as store:
         yield store
 
@@ -160,6 +175,10 @@ def _check_name(user: str) -> None:
 def _password(file: str | None) -> str:
     """The password, which is never an argument: others can see a command line."""
     if file is None:
+        if not _has_terminal():
+            raise StartError(
+                "there is no terminal to ask for the password: expected --password-file FILE, or - for standard input"
+            )
         password = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
     else:
         password = _first_line(file)
@@ -168,9 +187,18 @@ def _password(file: str | None) -> str:
     return str(password)
 
 
+def _has_terminal() -> bool:
+    """Whether this process has a terminal, even if its input is redirected."""
+    try:
+        os.close(os.open(os.ctermid(), os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
+
+
 def _first_line(file: str) -> str:
     try:
-        text = sys.stdin.readline() if file == STANDARD_INPUT else Path(file).read_text(encoding="utf-8")
+        text = sys.stdin.readline() if file == STANDARD_INPUT else Path(file).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
         raise StartError(f"cannot read the password file '{file}': {reason}") from error

@@ -13,7 +13,7 @@ from .errors import ClientError
 from .exchange import Exchange, UnsupportedApi
 from .frame_socket import FrameSocket
 from .login_session import CredentialsUnavailable, LoginSession
-from .security import NO_SECURITY, ClientSecurity, describe_connection_error
+from .security import NO_SECURITY, ClientSecurity, advice_for, describe_connection_error
 from .versions import API_VERSIONS
 
 CLIENT_ID = "callboard"
@@ -26,13 +26,15 @@ class BlockingConnection:
         self.address = address
         self._timeout_s = timeout_s
         self._exchange = Exchange(CLIENT_ID)
+        self._security = security
         self._session = security.new_session()
         try:
             self._socket = FrameSocket(address.host or "localhost", address.port, timeout_s, security.tls_context())
         except (OSError, UnicodeError) as error:
+            advice = advice_for(error, security) if isinstance(error, OSError) else ""
             raise ClientError(
-                f"cannot reach {address}: {_reason(error, timeout_s)}; is a server running there? "
-                f"(--bootstrap-server HOST:PORT says where to look)"
+                f"cannot reach {address}: {_reason(error, timeout_s)}{advice} (--bootstrap-server HOST:PORT says"
+                " where to look)"
             ) from error
         try:
             self._exchange.use_versions(self._ask_now(API_VERSIONS, {}))
@@ -64,7 +66,11 @@ class BlockingConnection:
                 f"bad text '{printable(error.object)}': found bytes that are not UTF-8, expected UTF-8; correct it"
             ) from None
         except OSError as error:
-            raise ClientError(f"{self.address} did not answer {name}: {_reason(error, self._timeout_s)}") from error
+            is_first = name == API_VERSIONS and isinstance(error, ConnectionError)
+            advice = advice_for(error, self._security) if is_first else ""
+            raise ClientError(
+                f"{self.address} did not answer {name}: {_reason(error, self._timeout_s)}{advice}"
+            ) from error
 
     def _log_in_if_due(self) -> None:
         """Authenticate by SASL: at the beginning, and before the session ends (KIP-368)."""

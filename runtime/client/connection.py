@@ -13,7 +13,7 @@ from ..settings.address import Address
 from ..settings.client_settings import Login
 from .exchange import Exchange, UnsupportedApi
 from .login_session import Credentials, CredentialsUnavailable, LoginSession
-from .security import NO_SECURITY, ClientSecurity, describe_connection_error
+from .security import NO_SECURITY, ClientSecurity, advice_for, describe_connection_error
 from .versions import API_VERSIONS
 
 TIMEOUT_S = 10.0
@@ -123,7 +123,10 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._fail_pending(f"is disconnected: {exc}" if exc else "closed the connection")
+        if exc is None:
+            self._fail_pending("closed the connection")
+        else:
+            self._fail_pending(f"is disconnected: {_reason(exc)}")
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -143,6 +146,10 @@ class Connection(asyncio.Protocol):
             response = self._responses.popleft()
             if not response.done():
                 response.set_exception(ChannelLost(f"{self.address} {reason}"))
+
+
+def _reason(error: Exception) -> str:
+    return describe_connection_error(error) if isinstance(error, OSError) else str(error)
 
 
 async def connect_to(address: Address, client_id: str, security: ClientSecurity = NO_SECURITY) -> Connection:
@@ -167,7 +174,7 @@ async def connect_to(address: Address, client_id: str, security: ClientSecurity 
         raise ChannelLost(f"cannot reach {address}: no answer within {TIMEOUT_S:g} s") from error
     except OSError as error:
         reason = describe_connection_error(error)
-        raise ChannelLost(f"cannot reach {address}: {reason}; is a server running there?") from error
+        raise ChannelLost(f"cannot reach {address}: {reason}{advice_for(error, security)}") from error
     except UnicodeError as error:
         raise ChannelLost(f"cannot reach {address}: {address.host!r} is not a host name: {error}") from error
     return connection

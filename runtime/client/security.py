@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ...actors.callboard_error import CallboardError
-from ..settings.client_settings import ClientSettings, TokenSource, load_client_settings, parse_client_settings
+from ..settings.client_settings import (
+    ClientSettings,
+    TokenSource,
+    load_client_settings,
+    parse_client_settings,
+    path_of_settings,
+)
 from ..tls.file_stamps import FileStamp, stamps_of
 from .login_session import Credentials, LoginSession, Password
 
@@ -87,7 +93,7 @@ def load_security(security: Security | None = None, environment: Mapping[str, st
         return security
     if isinstance(security, Mapping):
         return ClientSecurity(parse_client_settings(security, environment))
-    return ClientSecurity(load_client_settings(None if security is None else Path(security), environment))
+    return ClientSecurity(load_client_settings(None if security is None else path_of_settings(security), environment))
 
 
 def command_security(environment: Mapping[str, str] = os.environ) -> ClientSecurity:
@@ -109,12 +115,23 @@ def _parse_tls(settings: ClientSettings) -> TlsSettings:
     return parse_tls(settings.values)
 
 
+def advice_for(error: OSError, security: ClientSecurity) -> str:
+    """What to do about a server that has not answered yet, after "; ". Nothing if the reason is one of TLS."""
+    if _tls_reason(error) is not None:
+        return ""
+    if isinstance(error, ConnectionError) and not isinstance(error, ConnectionRefusedError):
+        return "" if security.settings.has_tls else "; it may expect TLS (security.protocol=SSL or SASL_SSL)"
+    return "; is a server running there?"
+
+
 def describe_connection_error(error: OSError) -> str:
     """Why a server cannot be reached. The reason of a failed TLS handshake in words."""
-    if "ssl" in sys.modules:
-        from ..tls.failures import describe_client_failure
+    return _tls_reason(error) or error.strerror or str(error)
 
-        reason = describe_client_failure(error)
-        if reason is not None:
-            return reason
-    return error.strerror or str(error)
+
+def _tls_reason(error: OSError) -> str | None:
+    if "ssl" not in sys.modules:
+        return None
+    from ..tls.failures import describe_client_failure
+
+    return describe_client_failure(error)

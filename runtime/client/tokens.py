@@ -15,7 +15,7 @@ from urllib.parse import quote_plus, urlencode
 
 from ...actors.text import printable
 from ..security.oauthbearer import TOKEN
-from ..security.web import WebAnswer, fetch, path_of
+from ..security.web import WebAnswer, fetch, path_of, read_local
 from ..settings.client_settings import OAUTHBEARER, Login, TokenSource
 from .login_session import CredentialsUnavailable
 
@@ -65,7 +65,7 @@ class Tokens:
 
     def _read(self, path: Path) -> str:
         try:
-            return path.read_text(encoding="utf-8").strip()
+            return read_local(path).decode().strip()
         except OSError as error:
             raise self._unavailable(error.strerror or str(error)) from None
         except UnicodeError:

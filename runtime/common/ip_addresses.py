@@ -15,3 +15,11 @@ def parse_ip(text: str) -> IPv4Address | IPv6Address:
     address = ipaddress.ip_address(text.partition("%")[0] if ":" in text else text)
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return mapped or address
+
+
+def java_form(text: str) -> str:
+    """An address as Java formats it: IPv6 as eight groups without "::". Raises ValueError for what is no address."""
+    address = parse_ip(text)
+    if address.version == 4:
+        return str(address)
+    return ":".join(format(int(group, 16), "x") for group in address.exploded.split(":"))

@@ -26,7 +26,11 @@ ListenerSecurity = Mapping[str, str | int | bool]
 def secured(listener: Listener, security: ListenerSecurity) -> Listener:
     """The listener with a protocol and its settings. Raises StartError."""
     if not isinstance(security, Mapping):
-        raise StartError(f"bad security {security!r}: expected settings by name, as in {{'security.protocol': 'SSL'}}")
+        shown = repr(security) if isinstance(security, str) else f"of type {type(security).__name__}"
+        raise StartError(f"bad security {shown}: expected settings by name, as in {{'security.protocol': 'SSL'}}")
+    for name in security:
+        if not isinstance(name, str):
+            raise StartError(f"bad name {name!r} of a setting in security: expected a text, as in '{PROTOCOL}'")
     protocol = str(security.get(PROTOCOL, PLAINTEXT)).upper()
     if protocol not in PROTOCOLS:
         raise StartError(f"bad {PROTOCOL} '{protocol}': expected one of {', '.join(PROTOCOLS)}")
@@ -44,6 +48,8 @@ def check_users(users: Mapping[str, str]) -> None:
     for name, password in users.items():
         if not isinstance(name, str) or not name or not isinstance(password, str) or not password:
             raise StartError(f"bad user {name!r}: expected a name and a password, which are texts and not empty")
+        if not name.isascii() or not name.isprintable():
+            raise StartError(f"bad user {name!r}: expected printable ASCII characters, since SCRAM has no other names")
 
 
 async def set_users(store: SecurityStore, users: Mapping[str, str]) -> None:

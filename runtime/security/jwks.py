@@ -6,7 +6,7 @@ import json
 from http.client import HTTPException
 
 from .signed_tokens import SigningKey, parse_jwks
-from .web import fetch, path_of
+from .web import fetch, path_of, read_local
 
 
 class JwksUnavailable(Exception):
@@ -17,7 +17,7 @@ def read_keys(url: str) -> dict[str, SigningKey]:
     """The keys by id. Raises JwksUnavailable."""
     path = path_of(url)
     try:
-        data = _fetch(url) if path is None else path.read_bytes()
+        data = _fetch(url) if path is None else read_local(path)
         return parse_jwks(json.loads(data))
     except (OSError, HTTPException, ValueError, RecursionError) as error:
         raise JwksUnavailable(f"{url}: {error}") from error

@@ -1,4 +1,4 @@
-"""Requests to an identity provider: its public keys, and tokens. They block, so they run in a thread."""
+"""Public keys and tokens: requests to an identity provider, and files. They block, so they run in a thread."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
+
+from ..common.small_files import read_small_file
 
 TIMEOUT_S = 5.0
 BYTES_MAX = 1024 * 1024
@@ -22,6 +24,11 @@ def path_of(url: str) -> Path | None:
     """The file that a URL means; None for a URL of a server."""
     parts = urlsplit(url)
     return Path(unquote(parts.path)) if parts.scheme == "file" else None
+
+
+def read_local(path: Path) -> bytes:
+    """The content of a file. Raises OSError also for a long one, and for a FIFO and the like."""
+    return read_small_file(path, BYTES_MAX).data
 
 
 def fetch(url: str, form: bytes | None = None, headers: Mapping[str, str] | None = None) -> WebAnswer:

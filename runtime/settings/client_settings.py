@@ -30,6 +30,7 @@ from .listener_settings import (
     value_of,
 )
 from .listeners import PLAINTEXT, PROTOCOLS, SASL_PROTOCOLS, TLS_PROTOCOLS
+from .properties import parse_properties
 from .urls import check_url
 
 PROTOCOL: Final = ListenerSetting(
@@ -41,7 +42,10 @@ ONLY_OF_LISTENERS: Final = frozenset(
 JAAS_CONFIG: Final = ListenerSetting(
     "sasl_jaas_config", "", "User and password as for Java's clients: ...LoginModule required ...", is_secret=True
 )
-JAAS_OPTION: Final = re.compile(r'(username|password|clientId|clientSecret|scope)\s*=\s*"((?:[^"\\]|\\.)*)"')
+JAAS_OPTION: Final = re.compile(
+    r"""\b(?P<name>username|password|clientId|clientSecret|scope)\s*=\s*"""
+    r"""(?:"(?P<double>(?:[^"\\]|\\.)*)"|'(?P<single>(?:[^'\\]|\\.)*)'|(?P<bare>[^\s;"']+))"""
+)
 ONLY_OF_JAVA: Final = frozenset({"sasl_login_callback_handler_class"})
 """Names classes. Other clients have no use for them."""
 OAUTHBEARER: Final = "OAUTHBEARER"
@@ -137,8 +141,7 @@ class ClientSettings(NamedTuple):
 
     def _with_jaas(self, name: str, option: str) -> str:
         """The value of a setting, or else of an option of ``sasl.jaas.config``."""
-        options = dict(JAAS_OPTION.findall(self.values.get(JAAS_CONFIG.name, "")))
-        return self.values.get(name) or _unescaped(options.get(option, ""))
+        return self.values.get(name) or _jaas_options(self.values.get(JAAS_CONFIG.name, "")).get(option, "")
 
     def _missing(self, name: str, what: str) -> StartError:
         return StartError(
@@ -155,6 +158,16 @@ class ClientSettings(NamedTuple):
 def load_client_settings(file: Path | None, environment: Mapping[str, str]) -> ClientSettings:
     """Raises StartError for a file that cannot be read, an unknown name, and a value that is not valid."""
     return parse_client_settings({} if file is None else read_properties(file), environment, f"in '{file}'")
+
+
+def path_of_settings(security: object) -> Path:
+    """What a program gives instead of settings by name. Raises StartError for another type, without the value."""
+    if isinstance(security, str | Path):
+        return Path(security)
+    raise StartError(
+        f"bad security of type {type(security).__name__}: expected a path, or settings by name, as in"
+        " {'security.protocol': 'SSL'}"
+    )
 
 
 def parse_client_settings(
@@ -188,28 +201,28 @@ def make_client_settings(values: Mapping[str, str]) -> ClientSettings:
     return settings
 
 
-def _unescaped(text: str) -> str:
-    return re.sub(r"\\(.)", r"\1", text)
+def _jaas_options(text: str) -> dict[str, str]:
+    """The options of a login module by name. A value may have either kind of quotation marks, or none, as in Java."""
+    return {
+        match["name"]: match["bare"] or re.sub(r"\\(.)", r"\1", match["double"] or match["single"] or "")
+        for match in JAAS_OPTION.finditer(text)
+    }
 
 
 def read_properties(path: Path) -> dict[str, str]:
     """The settings in a file of NAME=VALUE. Raises StartError."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # editors on Windows may write a byte order mark
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise StartError(f"cannot read the client's settings '{path}': {reason}") from error
-    lines = [line.strip() for line in text.replace("\\\n", "").splitlines()]
-    values: dict[str, str] = {}
-    for line in lines:
-        if line and not line.startswith(("#", "!")):
-            name, _, value = line.partition("=")
-            values[name.strip()] = value.strip().replace("\\n", "\n")
-    return values
+    return {name: value.strip() for name, value in parse_properties(text).items()}
 
 
-def _checked(place: str, name: str, value: object) -> dict[str, str]:
+def _checked(place: str, name: object, value: object) -> dict[str, str]:
     """One setting; nothing if it is not about security."""
+    if not isinstance(name, str):
+        raise StartError(f"bad name {name!r} of a setting {place}: expected a text, as in 'security.protocol'")
     own_name = name.replace(".", "_").lower()
     setting = CLIENT_SETTINGS.get(own_name)
     if setting is not None:

@@ -60,7 +60,8 @@ class ListenerSetting(NamedTuple):
         if isinstance(value, int):
             value = str(value).lower()
         if not isinstance(value, str):
-            raise StartError(f"bad value {value!r} for setting '{given_as}': expected a text")
+            shown = f"of type {type(value).__name__}" if self.is_secret else repr(value)
+            raise StartError(f"bad value {shown} for setting '{given_as}': expected a text")
         word = value.strip().lower() if self.choices else value
         if self.choices and word not in self.choices:
             raise StartError(f"bad value '{value}' for setting '{given_as}': expected one of {', '.join(self.choices)}")

@@ -101,7 +101,7 @@ KEYS: dict[str, tuple[type | tuple[type, ...], str]] = {
 def read_file(path: Path) -> dict[str, Any]:
     """Read a TOML file. StartError if it is unreadable, or has a key or a type of value that is not in ``KEYS``."""
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise StartError(f"cannot read the config file '{path}': {error.strerror}") from error
     except ValueError as error:  # not UTF-8, or not TOML

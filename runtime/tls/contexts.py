@@ -19,8 +19,17 @@ REASONS: Final = {
 """What OpenSSL's reasons mean here."""
 
 
+PARSERS: Final = ("PEM", "ASN1")
+"""OpenSSL's libraries that report no more than where they have failed."""
+
 WRONG_PASSWORD: Final = "ssl_key_password is not the password of the private key, or the key is damaged"
 """OpenSSL gives no reason then."""
+
+DAMAGED: Final = (
+    "a key or a certificate in it is damaged: expected PEM that `openssl pkey -noout` and `openssl x509 -noout` read,"
+    " as lines without spaces before them"
+)
+"""Nor does it then, or only of its parser."""
 
 
 class ServerContext(NamedTuple):
@@ -107,6 +116,7 @@ def load_authorities(context: ssl.SSLContext, source: PemSource) -> None:
         raise StartError(f"{source.name} has no certificate: expected those of authorities in PEM")
     try:
         context.load_verify_locations(cadata="\n".join(certificates))
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as in Java each one is trusted, not only roots
     except (ssl.SSLError, TypeError) as error:  # TypeError: characters beyond ASCII
         raise StartError(f"{source.name} cannot be used: {_reason(error)}") from error
 
@@ -130,4 +140,6 @@ def _reason(error: Exception) -> str:
         return REASONS[reason or ""]
     if isinstance(error, BadCertificate):
         return str(error)
+    if isinstance(error, ssl.SSLError) and (reason is None or error.library in PARSERS):
+        return DAMAGED
     return f"OpenSSL answers {reason or error}"

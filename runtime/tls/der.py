@@ -1,4 +1,4 @@
-"""Reads certificates in DER (ITU-T X.690, RFC 5280): names, the end of validity, alternative names.
+"""Reads certificates in DER (ITU-T X.690, RFC 5280): names, validity, alternative names.
 
 OpenSSL has parsed each certificate before, so this reader only has to find the fields.
 """
@@ -60,6 +60,7 @@ class Certificate(NamedTuple):
 
     subject: bytes
     serial: int
+    not_before: datetime
     not_after: datetime
     alternative_names: frozenset[bytes]
 
@@ -78,12 +79,13 @@ def _parse_certificate(data: bytes) -> Certificate:
     if fields[0].tag == VERSION_FIELD:
         del fields[0]
     serial, _signature, _issuer, validity, subject = fields[:5]
-    _not_before, not_after = elements(validity.content)
+    not_before, not_after = elements(validity.content)
     extensions = [field for field in fields[5:] if field.tag == EXTENSIONS_FIELD]
     names = [name for field in extensions for name in _alternative_names(field.content)]
     return Certificate(
         subject.encoded,
         int.from_bytes(serial.content, "big"),
+        _parse_time(not_before),
         _parse_time(not_after),
         frozenset(names),
     )

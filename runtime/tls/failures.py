@@ -63,10 +63,20 @@ CLIENT_REASONS: Final = {
 """What OpenSSL's reasons mean for a client. "It" is the server."""
 
 
+OTHER_AUTHORITY: Final = "expected that of an authority in ssl.truststore.location"
+OTHER_NAME: Final = "expected a name that it has as the address of the server"
+VERIFY_ADVICE: Final = {
+    **dict.fromkeys((18, 19, 20, 21), OTHER_AUTHORITY),
+    **dict.fromkeys((62, 64), OTHER_NAME),
+}
+"""What a client should do, by OpenSSL's code of a certificate that is not accepted (X509_V_ERR)."""
+
+
 def describe_client_failure(error: OSError) -> str | None:
     """Why a connection to a server has failed; None if the error is not about TLS."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is refused: {error.verify_message}"
+        advice = VERIFY_ADVICE.get(error.verify_code)
+        return f"its certificate is refused: {error.verify_message.rstrip('.')}" + (f"; {advice}" if advice else "")
     if isinstance(error, ssl.SSLError):
         return CLIENT_REASONS.get(error.reason or "") or f"TLS has failed: {error.reason or error}"
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from ..common.errors import StartError
@@ -37,6 +37,7 @@ class ListenerTls:
             self.context, self._certificate = make_server_context(settings)
         except StartError as error:
             raise StartError(f"listener {listener}: {error}") from error
+        self._warn_if_invalid()
 
     @property
     def expires(self) -> datetime:
@@ -72,6 +73,19 @@ class ListenerTls:
             "new TLS certificates are used for new connections",
             listener=self.listener,
             serial=f"{certificate.serial:x}",
+            expires=certificate.not_after.isoformat(),
+        )
+        self._warn_if_invalid()
+
+    def _warn_if_invalid(self) -> None:
+        """Nothing else would say it: clients end the handshake, and most do not send the reason."""
+        certificate, now = self._certificate, datetime.now(UTC)
+        if certificate.not_before <= now <= certificate.not_after:
+            return
+        log.warning(
+            "the TLS certificate is not valid now, so clients refuse it: replace it, or set the clock",
+            listener=self.listener,
+            valid_from=certificate.not_before.isoformat(),
             expires=certificate.not_after.isoformat(),
         )
 

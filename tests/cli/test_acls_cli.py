@@ -71,6 +71,14 @@ def test_acls_are_added_listed_and_removed(run: Run) -> None:
     assert run("list").err.startswith("callboard: no such ACLs")
 
 
+def test_address_has_the_form_in_which_servers_compare_it(run: Run) -> None:
+    """Java's. A denial of ``::1`` matched nobody."""
+    hosts = ("--host", "::1", "--host", "::ffff:10.0.0.1", "--host", "*")
+    assert run("add", "User:eve", "read", "--group", "g", "--deny", *hosts).out == "3 ACLs of User:eve added\n"
+    removed = run("remove", "--principal", "User:eve", "--json").json
+    assert {row["host"] for row in removed} == {"0:0:0:0:0:0:0:1", "10.0.0.1", "*"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -78,6 +86,11 @@ def test_acls_are_added_listed_and_removed(run: Run) -> None:
         (("add", "alice", "read", "--group", "g"), "no colon"),
         (("add", "User:alice", "read", "--group", ""), "empty resource name"),
         (("add", "User:alice", "reed", "--group", "g"), "did you mean 'read'"),
+        (
+            ("add", "User:alice", "read", "--group", "g", "--host", "10.0.0.0/8"),
+            "bad --host '10.0.0.0/8': expected an IP",
+        ),
+        (("add", "User:alice", "read", "--group", "g", "--host", "example.com"), "bad --host 'example.com': expected"),
         (("remove",), "all ACLs would be removed"),
     ],
 )

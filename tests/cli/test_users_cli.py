@@ -6,12 +6,14 @@ import asyncio
 import io
 import json
 import stat
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from command_helpers import Command, CommandResult, command
 from harness import async_test
+from program_helpers import PROGRAM
 
 from callboard import Coordinator, ThreadCoordinator
 from callboard.runtime.cli import users
@@ -19,6 +21,7 @@ from callboard.runtime.cli.workers_folder import check_folder
 from callboard.runtime.client.connection import LoginRefused, connect_to
 from callboard.runtime.client.security import load_security
 from callboard.runtime.common.errors import StartError
+from callboard.runtime.log.folder import LOCK_NAME
 from callboard.runtime.security.document import USERS
 from callboard.runtime.security.store import FILE_NAME
 from callboard.runtime.settings.address import Address
@@ -91,13 +94,31 @@ def test_password_is_asked_for(run: Command, tmp_path: Path, monkeypatch: pytest
         return "hunter2"
 
     monkeypatch.setattr("typer.prompt", prompt)
+    monkeypatch.setattr(users, "_has_terminal", lambda: True)
     assert run("add", "alice", "--data", tmp_path / "data").code == 0
     assert asked == [("Password", True)]
+
+
+def test_password_cannot_be_asked_for_without_a_terminal(tmp_path: Path) -> None:
+    """In a process without one. It warned that the password may be echoed, and aborted at the end of the input."""
+    arguments = ("users", "add", "alice", "--data", str(tmp_path / "data"))
+    result = subprocess.run(
+        [*PROGRAM, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, start_new_session=True
+    )
+    expected = "callboard: there is no terminal to ask for the password: expected --password-file FILE, or - for"
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith(expected)
 
 
 def test_password_from_standard_input(run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("hunter2\n"))
     assert run("add", "alice", "--password-file", "-", "--data", tmp_path / "data").code == 0
+
+
+def test_byte_order_mark_is_no_part_of_a_password(tmp_path: Path) -> None:
+    path = tmp_path / "password"
+    path.write_text("\ufeffhunter2\n")
+    assert users._password(str(path)) == "hunter2"
 
 
 def test_stored_users_have_no_password_and_only_the_owner_may_read_them(
@@ -129,10 +150,41 @@ def test_bad_input_is_refused(
     assert result.err.startswith(text.format(**names))
 
 
-def test_folder_of_a_running_server_is_refused(run: Command, tmp_path: Path) -> None:
+def test_folder_of_a_running_server_is_refused_for_changes_and_listed(
+    run: Command, tmp_path: Path, secret: Path
+) -> None:
+    """Only the server changes its users. Each change replaces the file, so it may be read."""
+    where = ("--data", tmp_path / "data")
+    run("add", "alice", "--password-file", secret, *where)
     with Coordinator.in_thread(data=tmp_path / "data"):
-        result = run("list", "--data", tmp_path / "data")
-    assert (result.code, result.out) == (2, "")
+        password = ("--password-file", secret)
+        for arguments in (("add", "bob", *password), ("passwd", "alice", *password), ("remove", "alice")):
+            refused = run(*arguments, *where)
+            assert (refused.code, refused.out) == (2, "")
+        assert "alice" in run("list", *where).out
+
+
+def test_list_writes_nothing(run: Command, tmp_path: Path, secret: Path) -> None:
+    """So it can show the users of a folder that is read-only. Root may write to that as well."""
+    data = tmp_path / "data"
+    run("add", "alice", "--password-file", secret, "--data", data)
+    (data / LOCK_NAME).unlink()
+    before = data.stat().st_mtime_ns
+    assert "alice" in run("list", "--data", data).out
+    assert data.stat().st_mtime_ns == before
+    assert [path.name for path in data.iterdir()] == [FILE_NAME]
+
+
+@pytest.mark.parametrize("name", ["list", "passwd", "remove"])
+@pytest.mark.parametrize("is_file", [False, True])
+def test_wrong_path_is_named_and_no_folder_created(run: Command, tmp_path: Path, name: str, is_file: bool) -> None:
+    path = tmp_path / "data"
+    if is_file:
+        path.touch()
+    result = run(name, *(() if name == "list" else ("alice",)), "--data", path)
+    expected = f"{path}: found no folder, expected the data folder of a server; check the path\n"
+    assert (result.code, result.out, result.err) == (2, "", expected)
+    assert path.exists() == is_file
 
 
 @async_test

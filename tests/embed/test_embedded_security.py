@@ -81,6 +81,9 @@ def test_in_a_thread() -> None:
         ({"security": {**SCRAM, "sasl.x": "1"}}, "unknown setting 'sasl.x'"),
         ({"users": ["alice"]}, "bad users: expected passwords by name"),
         ({"users": {"alice": ""}}, "bad user 'alice': expected a name and a password"),
+        ({"security": [("sasl.password", "x")]}, "bad security of type list: expected settings by name"),
+        ({"security": {1: "x"}}, "bad name 1 of a setting in security: expected a text"),
+        ({"users": {"ålice": "x"}}, "bad user 'ålice': expected printable ASCII characters"),
         ({"users": {"": "x"}}, "bad user '': expected a name and a password"),
     ],
 )

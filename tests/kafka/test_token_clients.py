@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import ssl
 import time
 from base64 import b64decode, urlsafe_b64encode
@@ -160,6 +161,13 @@ async def test_missing_token_is_named(file: Path, tmp_path: Path) -> None:
 def test_file_without_a_token_is_named(file: Path, content: bytes, reason: str) -> None:
     file.write_bytes(content)
     with pytest.raises(CredentialsUnavailable, match=rf"no token from file:///.*: it .*{reason}"):
+        Tokens(TokenSource(file.as_uri())).login()
+
+
+def test_token_is_not_waited_for(file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(CredentialsUnavailable, match="it is a FIFO, a socket or a device"):
         Tokens(TokenSource(file.as_uri())).login()
 
 

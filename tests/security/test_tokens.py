@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import os
 import threading
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator
@@ -205,6 +206,13 @@ def test_keys_of_a_file(tmp_path: Path, document: Any) -> None:
             read_keys(path.as_uri())
     path.write_text(json.dumps(document))
     assert read_keys(path.as_uri()).keys() == {"rsa", "ec", "ed"}
+
+
+def test_keys_are_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    os.mkfifo(path)
+    with pytest.raises(JwksUnavailable, match="it is a FIFO, a socket or a device"):
+        read_keys(path.as_uri())
 
 
 @pytest.fixture(scope="module")

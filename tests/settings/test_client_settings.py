@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from callboard.runtime.client.security import load_security
 from callboard.runtime.common.errors import StartError
-from callboard.runtime.settings.client_settings import ClientSettings, load_client_settings, parse_client_settings
+from callboard.runtime.settings.client_settings import (
+    ClientSettings,
+    Login,
+    load_client_settings,
+    parse_client_settings,
+)
 
 
 def write(folder: Path, *lines: str) -> Path:
@@ -42,6 +49,57 @@ def test_file_overrides_environment_variables(tmp_path: Path) -> None:
 def test_texts_may_have_several_lines(tmp_path: Path) -> None:
     path = write(tmp_path, "security.protocol=SSL", "ssl.truststore.certificates=-----BEGIN\\nx\\n\\", "END-----")
     assert load_client_settings(path, {}).values["ssl_truststore_certificates"] == "-----BEGIN\nx\nEND-----"
+
+
+@pytest.mark.parametrize("separator", [":", " : ", " ", "\t"])
+def test_no_separator_makes_a_secret_a_part_of_a_name(tmp_path: Path, separator: str) -> None:
+    """A name that is not known is shown in the error."""
+    path = write(tmp_path, f"sasl.password{separator}geheim", f"sasl.pasword{separator}geheim")
+    with pytest.raises(StartError) as refused:
+        load_client_settings(path, {})
+    assert "'sasl.pasword'" in str(refused.value) and "geheim" not in str(refused.value)
+
+
+@pytest.mark.parametrize("password", [b"geheim", ["geheim"], ("geheim",)])
+def test_secret_of_another_type_is_not_shown(password: Any) -> None:
+    with pytest.raises(StartError, match=r"bad value of type \w+ for setting 'sasl.password': expected a text$"):
+        parse_client_settings({"sasl.password": password}, {})
+
+
+@pytest.mark.parametrize(
+    ("security", "text"),
+    [
+        (5, "bad security of type int: expected a path, or settings by name"),
+        ([("sasl.password", "x")], "bad security of type list"),
+        ({1: 2}, "bad name 1 of a setting of a client: expected a text"),
+    ],
+)
+def test_what_is_neither_a_path_nor_settings_is_refused(security: Any, text: str) -> None:
+    with pytest.raises(StartError, match=text):
+        load_security(security, {})
+
+
+def test_byte_order_mark_hides_no_setting(tmp_path: Path) -> None:
+    """The protocol would be PLAINTEXT then, without a word."""
+    path = write(tmp_path, "\ufeffsecurity.protocol=SSL")
+    assert load_client_settings(path, {}).protocol == "SSL"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        'username="alice" password="a\\\\\\"b"',
+        "username='alice' password='a\\\\\"b'",
+        'username=alice password = "a\\\\\\"b"',
+    ],
+)
+def test_user_and_password_may_be_those_of_a_login_module(tmp_path: Path, options: str) -> None:
+    """With the quotation marks that Java accepts. Java's properties unescape once, its login configuration again."""
+    protocol = ("security.protocol=SASL_SSL", "sasl.mechanism=PLAIN")
+    path = write(tmp_path, *protocol, f"sasl.jaas.config=x.PlainLoginModule required {options};")
+    login = load_client_settings(path, {}).credentials
+    assert isinstance(login, Login)
+    assert (login.user, login.password) == ("alice", 'a"b')
 
 
 def test_host_is_checked_by_default() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 import subprocess
 import traceback
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from tls_helpers import LOCALHOST, SERVER_NAME, Authority, TlsFolder
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.tls.contexts import make_client_context
 from callboard.runtime.tls.listener_tls import ListenerTls
+from callboard.runtime.tls.pem import BYTES_MAX
 from callboard.runtime.tls.settings import parse_tls
 
 
@@ -41,6 +44,29 @@ def test_keystore_is_required(files: TlsFolder) -> None:
 def test_file_that_is_not_there_is_named(files: TlsFolder) -> None:
     path = str(files.folder / "none.pem")
     assert f"cannot read ssl_keystore_location '{path}': No such file" in refusal(files, ssl_keystore_location=path)
+
+
+@pytest.mark.parametrize("kind", ["FIFO", "device"])
+@pytest.mark.parametrize("setting", ["ssl_keystore_location", "ssl_truststore_location"])
+def test_path_that_can_be_read_for_ever_is_refused(files: TlsFolder, setting: str, kind: str) -> None:
+    path = files.folder / "fifo.pem" if kind == "FIFO" else Path("/dev/zero")
+    if kind == "FIFO":
+        os.mkfifo(path)
+    expected = f"cannot read {setting} '{path}': it is a FIFO, a socket or a device; expected a PEM file"
+    assert expected in refusal(files, ssl_client_auth="required", **{setting: str(path)})
+
+
+def test_fifo_in_place_of_a_changed_file_is_not_waited_for(files: TlsFolder, caplog: pytest.LogCaptureFixture) -> None:
+    tls = listener_tls(files)
+    files.keystore.unlink()
+    os.mkfifo(files.keystore)
+    tls.reload_if_changed()
+    assert "the old TLS certificate stays in use" in caplog.text
+
+
+def test_large_file_is_refused(files: TlsFolder) -> None:
+    os.truncate(files.keystore, BYTES_MAX + 1)
+    assert f"it has more than {BYTES_MAX} bytes; expected a PEM file" in refusal(files)
 
 
 @pytest.mark.parametrize(
@@ -95,6 +121,29 @@ def test_certificate_that_is_no_certificate_is_refused(files: TlsFolder) -> None
     text = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
     files.keystore.write_text(files.server.key_pem() + text)
     assert "cannot be used: " in refusal(files)
+
+
+@pytest.mark.parametrize("damaged", ["key", "first certificate", "second certificate", "authority"])
+def test_damage_is_described_for_people(files: TlsFolder, damaged: str) -> None:
+    """OpenSSL reports no more than a line in the source of Python."""
+    key, certificate = files.server.key_pem(), files.server.chain_pem
+    if damaged == "authority":
+        files.truststore.write_text(certificate + damage(certificate))
+    else:
+        key, chain = {
+            "key": (damage(key), certificate),
+            "first certificate": (key, damage(certificate)),
+            "second certificate": (key, certificate + damage(certificate)),
+        }[damaged]
+        files.keystore.write_text(key + chain)
+    refused = refusal(files, ssl_client_auth="required")
+    assert "cannot be used: a key or a certificate in it is damaged: expected PEM that `openssl " in refused
+
+
+def damage(pem: str) -> str:
+    """The first bytes of the content are others."""
+    begin, content = pem.split("\n", 1)
+    return f"{begin}\nAAAA{content[4:]}"
 
 
 def test_password_of_the_key(files: TlsFolder) -> None:
@@ -166,6 +215,58 @@ def test_ciphers(files: TlsFolder) -> None:
     assert [each["name"] for each in ciphers if each["protocol"] == "TLSv1.2"] == [name]
 
 
+@pytest.mark.parametrize("ends", [timedelta(days=-1), timedelta(days=30)])
+def test_log_names_certificate_that_is_not_valid_now(
+    files: TlsFolder, caplog: pytest.LogCaptureFixture, ends: timedelta
+) -> None:
+    """At the start, and after a change: clients refuse it."""
+    files.authority.issue(SERVER_NAME, ends=ends).write(files.keystore)
+    tls = listener_tls(files)
+    tls.reload()
+    assert caplog.text.count("the TLS certificate is not valid now") == (2 if ends < timedelta() else 0)
+
+
+@pytest.mark.parametrize(("issuer", "is_accepted"), [("trusted", True), ("root", False), ("other", False)])
+def test_intermediate_authority_may_be_the_only_trusted_one(
+    files: TlsFolder, tmp_path: Path, issuer: str, is_accepted: bool
+) -> None:
+    """As in Kafka: then its clients are trusted, and those of no other authority of the same root."""
+    trusted = Authority("Clients", files.authority)
+    trusted.write(files.truststore)
+    issuers = {"trusted": trusted, "root": files.authority, "other": Authority("Others", files.authority)}
+    client = ssl.create_default_context(cafile=files.authority.write(tmp_path / "root.pem"))
+    client.load_cert_chain(issuers[issuer].issue("client", ()).write(tmp_path / "client.pem"))
+    server = listener_tls(files, ssl_client_auth="required").context
+    assert shakes_hands(server, client) is is_accepted
+
+
+def test_client_may_trust_the_certificate_of_the_server_alone(files: TlsFolder) -> None:
+    """Kafka's clients may. No other certificate of the same authority is trusted then."""
+    files.truststore.write_text(files.server.chain_pem)
+    server = listener_tls(files).context
+    client = make_client_context(parse_tls({"ssl_truststore_location": str(files.truststore)}))
+    assert shakes_hands(server, client)
+    files.authority.issue(SERVER_NAME).write(files.keystore)
+    assert not shakes_hands(listener_tls(files).context, client)
+
+
+def shakes_hands(server_context: ssl.SSLContext, client_context: ssl.SSLContext) -> bool:
+    """Whether both sides accept each other, in memory."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = [
+        client_context.wrap_bio(to_client, to_server, server_hostname="localhost"),
+        server_context.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    for _ in range(3):
+        for side in sides:
+            with suppress(ssl.SSLWantReadError):
+                try:
+                    side.do_handshake()
+                except ssl.SSLCertVerificationError:
+                    return False
+    return sides[1].version() is not None
+
+
 # Reloading ------------------------------------------------------------------------------------------------------------
 
 
@@ -211,6 +312,19 @@ def test_old_certificate_stays_if_the_new_one_cannot_be_used(
     assert tls.context is context
     assert caplog.text.count("the old TLS certificate stays in use") == 1
     files.authority.issue(SERVER_NAME).write(files.keystore)
+    tls.reload_if_changed()
+    assert tls.context is not context
+
+
+def test_file_is_read_again_when_its_permissions_are_corrected(files: TlsFolder) -> None:
+    """As the log advises. This changes neither the content nor the time of the file."""
+    tls = listener_tls(files)
+    context = tls.context
+    files.authority.issue(SERVER_NAME).write(files.keystore)
+    files.keystore.chmod(0o644)
+    tls.reload_if_changed()
+    assert tls.context is context
+    files.keystore.chmod(0o640)
     tls.reload_if_changed()
     assert tls.context is not context
 

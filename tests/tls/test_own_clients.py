@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from pathlib import Path
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 from harness import DEADLINE_S, async_test, running_node
@@ -13,6 +14,7 @@ from tls_helpers import Authority, TlsFolder
 
 import callboard
 from callboard.runtime.client.cluster import Cluster
+from callboard.runtime.client.connection import Connection, connect_to
 from callboard.runtime.client.errors import ClientError
 from callboard.runtime.client.security import command_security, load_security
 from callboard.runtime.cluster.register import Endpoint, NodeEntry, Register
@@ -73,9 +75,10 @@ async def test_certificate_of_the_server_is_checked(files: TlsFolder) -> None:
     strange = Authority("Strange").write(files.folder / "strange.pem")
     files.authority.issue("other.example", ()).write(files.keystore)
     async with running_node(files.folder / "data", {"listeners": (files.listener(),)}) as harness:
-        with pytest.raises(ClientError, match="its certificate is refused: "):
+        expected = r"its certificate is refused: .*; expected that of an authority in ssl\.truststore\.location \("
+        with pytest.raises(ClientError, match=expected):
             await asked(harness.port, {**client_values(files), "ssl.truststore.location": str(strange)})
-        with pytest.raises(ClientError, match=r"its certificate is refused: .*127.0.0.1"):
+        with pytest.raises(ClientError, match=r"its certificate is refused: .*127.0.0.1'; expected a name that it has"):
             await asked(harness.port, client_values(files))
         unchecked = {**client_values(files), "ssl.endpoint.identification.algorithm": ""}
         assert await asked(harness.port, unchecked) == []
@@ -84,8 +87,26 @@ async def test_certificate_of_the_server_is_checked(files: TlsFolder) -> None:
 @async_test
 async def test_client_without_tls_is_refused_by_a_listener_with_tls(files: TlsFolder) -> None:
     async with running_node(files.folder / "data", {"listeners": (files.listener(),)}) as harness:
-        with pytest.raises(ClientError, match="did not answer api_versions"):
+        with pytest.raises(
+            ClientError, match=r"did not answer api_versions: .*; it may expect TLS \(security.protocol="
+        ):
             await asked(harness.port, {})
+        with pytest.raises(callboard.ChannelLost, match=r"closed the connection; it may expect TLS"):
+            await connect_to(Address("127.0.0.1", harness.port), "c")
+
+
+@async_test
+async def test_alert_instead_of_the_first_answer_is_described() -> None:
+    """With TLSv1.3 a server looks at the certificate when the handshake is over for the client."""
+    connection = Connection(Address("127.0.0.1", 1), "c")
+    connection.connection_made(Mock(spec=asyncio.Transport))
+    asking = asyncio.ensure_future(connection.exchange_versions())
+    await asyncio.sleep(0)
+    alert = ssl.SSLError(1, "[SSL: TLSV13_ALERT_CERTIFICATE_REQUIRED] tlsv13 alert certificate required (_ssl.c:2580)")
+    alert.reason = "TLSV13_ALERT_CERTIFICATE_REQUIRED"
+    connection.connection_lost(alert)
+    with pytest.raises(callboard.ChannelLost, match=r"disconnected: it requires a certificate: expected ssl.keystore"):
+        await asking
 
 
 @async_test

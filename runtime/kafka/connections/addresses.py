@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...common.ip_addresses import parse_ip
+from ...common.ip_addresses import java_form
 
 
 def host_and_port(host: str, port: int) -> str:
@@ -12,9 +12,4 @@ def host_and_port(host: str, port: int) -> str:
 
 def java_address(host: str) -> str:
     """Format an address as Java does, for DescribeGroups: "/127.0.0.1"; IPv6 as eight groups without "::"."""
-    if ":" not in host:
-        return f"/{host}"
-    address = parse_ip(host)
-    if address.version == 4:
-        return f"/{address}"
-    return "/" + ":".join(format(int(group, 16), "x") for group in address.exploded.split(":"))
+    return f"/{java_form(host)}" if ":" in host else f"/{host}"
