@@ -70,7 +70,7 @@ Then a checkpoint is possible, which removes this file. 64 KiB have room for the
 
 _START = Struct(">iq")
 _COUNTS = Struct(">II")
-_NAME = re.compile(r"(\d{20})(?:-([0-9a-f]{16}))?\.journal")
+_NAME = re.compile(r"([0-9]{20})(?:-([0-9a-f]{16}))?\.journal")
 
 
 class FileHeader(NamedTuple):

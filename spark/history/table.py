@@ -60,7 +60,7 @@ PLAIN_SCHEMA = (
     f"{spark_schema([name for name in ALL_COLUMNS if name != LOG_PARTITION])}, {DAY} date, {LOG_PARTITION} int,"
     f" {FROM_OFFSET} bigint"
 )
-_COMMIT = re.compile(r"(\d{20})\.json")
+_COMMIT = re.compile(r"([0-9]{20})\.json")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _STAGING = ".spark-staging-"
 _ROW_FOLDERS = "/".join(f"{name}=*" for name in PARTITION_COLUMNS)
