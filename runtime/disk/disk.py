@@ -180,8 +180,15 @@ class Disk:
         os.rename(source, target)
 
     def link(self, source: Path, target: Path) -> None:
-        """Give a file a second name. FileExistsError if it exists, so only one of several attempts succeeds."""
-        os.link(source, target)
+        """Give a file a second name. FileExistsError if it exists, so only one of several attempts succeeds.
+
+        PermissionError on a file system without hard links, such as FAT.
+        """
+        try:
+            os.link(source, target)
+        except PermissionError as error:
+            text = f"{error.strerror}: a hard link, which file systems such as FAT do not have"
+            raise PermissionError(error.errno, text, str(source), None, str(target)) from None
 
     def remove(self, path: Path) -> None:
         os.unlink(path)
@@ -324,6 +331,8 @@ ADVICE = {
     errno.EPERM: "change its owner or its permissions",
     errno.EFBIG: "raise the limit of a file's size (ulimit -f)",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.EOPNOTSUPP: "use a file system that supports this, such as ext4 or xfs",
+    errno.ENOSYS: "use a file system that supports this, such as ext4 or xfs",
     errno.ENOLCK: "use a file system that can lock files; for NFS 3 the services for locks must run",
 }
 

@@ -20,6 +20,7 @@ from callboard.runtime.cli.backup import backup_command, restore_command
 from callboard.runtime.cli.exchange import export
 from callboard.runtime.cli.new_folder import make_new_folder
 from callboard.runtime.disk.disk import Disk, describe_failure
+from callboard.runtime.disk.modes import copy_owner_and_mode
 from callboard.runtime.disk.output_file import new_output_file
 from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.offsets_log import OffsetsLog
@@ -204,6 +205,29 @@ def test_error_of_an_open_file_has_its_path(tmp_path: Path) -> None:
 )
 def test_failure_is_described_with_what_to_do(error: OSError, text: str) -> None:
     assert describe_failure(error).startswith(text)
+
+
+def test_refused_hard_link_is_described_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(source: Path, target: Path) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), source, None, target)
+
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(PermissionError) as caught:
+        Disk().link(tmp_path / "a", tmp_path / "b")
+    assert f"{tmp_path / 'a'}: Operation not permitted: a hard link, which" in describe_failure(caught.value)
+
+
+def test_mode_is_not_set_again_where_it_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system without permissions refuses each change of a mode."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.touch()
+    second.touch()
+
+    def refuse(path: Path, mode: int) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), path)
+
+    monkeypatch.setattr(os, "chmod", refuse)
+    copy_owner_and_mode(first, second)
 
 
 def test_missing_temporary_folder_is_described_with_tmpdir() -> None:
