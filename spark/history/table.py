@@ -65,6 +65,8 @@ PLAIN_SCHEMA = (
 )
 _COMMIT = re.compile(r"([0-9]{20})\.json")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+_PATTERN = re.compile(r"[\[\]{}*?\\]")
+"""Spark takes a path with one of these for a pattern of paths."""
 _STAGING = ".spark-staging-"
 _ROW_FOLDERS = "/".join(f"{name}=*" for name in PARTITION_COLUMNS)
 
@@ -172,6 +174,11 @@ class HistoryTable:
         """Create a table in a folder that is empty or does not exist. Raises StartError otherwise."""
         refuse_url(path)
         path = path.absolute()
+        if found := _PATTERN.search(str(path)):
+            raise StartError(
+                f"{path}: found '{found[0]}' in the path, expected none of []{{}}*?\\, which Spark takes for a pattern;"
+                " choose another"
+            )
         if path.exists() and not path.is_dir():
             raise StartError(f"{path}: found a file, expected the folder of a table, or a new one; choose another")
         other_names = [name for name in disk.names(path) if name != FOLDER]

@@ -99,8 +99,16 @@ def test_table_that_has_lost_its_newest_commit_is_refused(log: WrittenLog, table
 @pytest.mark.parametrize("line", ['"text"', "null", "[" * 100_000, "{}", '{"ended": "done"}'])
 def test_line_that_is_no_change_is_refused(table: HistoryTable, line: str) -> None:
     changes_path(table).write_text(line + "\n")
-    with pytest.raises(StartError, match="line 1 is not a change .* restore a copy of this file"):
+    with pytest.raises(StartError, match=r"line 1 is not a change .* restore a copy of this file"):
         read_changes(table)
+
+
+@pytest.mark.parametrize("name", ["t[1]", "{a,b}", "all*", "a?", "a\\\\b"])
+def test_new_table_with_a_pattern_in_its_path_is_refused(table: HistoryTable, tmp_path: Path, name: str) -> None:
+    """Spark would write it and not find it again, while compaction waits for it."""
+    with pytest.raises(StartError, match=r"expected none of .* choose another"):
+        HistoryTable.create(tmp_path / name, table.info, Disk())
+    assert not (tmp_path / name).exists()
 
 
 def test_only_keep_removes_rows_that_no_commit_covers(table: HistoryTable) -> None:
