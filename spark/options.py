@@ -7,6 +7,7 @@ of one query also applies to the next. Options belong to the DataFrame.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ FAILFAST, PERMISSIVE = "failfast", "permissive"
 EARLIEST, LATEST = "earliest", "latest"
 SHARED, DRIVER = "shared", "driver"
 SPARK, PUSHED = "spark", "pushed"
+_NUMBER = re.compile(r"[0-9]{1,18}")  # int() also takes digits of other scripts, and raises from 4300 digits on
 PARTITION_MAX = 1_000_000  # no topic has so many partitions; a larger number is a typing error
 
 
@@ -96,7 +98,7 @@ def _partitions(text: str) -> tuple[str, Any]:
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         numbers = [first, last] if dash else [first, first]
-        if not all(number.isdecimal() and int(number) < PARTITION_MAX for number in numbers):
+        if not all(_NUMBER.fullmatch(number) and int(number) < PARTITION_MAX for number in numbers):
             raise ValueError(f"bad partitions '{part.strip()}': expected numbers and ranges, as in 0,3-5")
         partitions.update(range(int(numbers[0]), int(numbers[1]) + 1))
     return "partitions", frozenset(partitions)
@@ -116,7 +118,7 @@ def _groups(text: str) -> tuple[str, Any]:
 
 
 def _since(text: str) -> tuple[str, Any]:
-    if text.strip().isdecimal():
+    if _NUMBER.fullmatch(text.strip()):
         return "since_ms", int(text)
     try:
         time = datetime.fromisoformat(text.strip())
@@ -137,8 +139,8 @@ def _subset(field: str, name: str, allowed: tuple[str, ...]) -> Callable[[str], 
 
 
 def _rows(text: str) -> tuple[str, Any]:
-    if not text.isdecimal() or int(text) < 1:
-        raise ValueError(f"bad rowsPerTrigger '{text}': expected a number of at least 1")
+    if not _NUMBER.fullmatch(text) or int(text) < 1:
+        raise ValueError(f"bad rowsPerTrigger '{text[:40]}': expected a number of at least 1, with at most 18 digits")
     return "rows_per_trigger", int(text)
 
 

@@ -27,7 +27,7 @@ MASTERS = ("local", "spark://", "k8s://")
 LOGGING = Path(__file__).with_name("log4j2.properties")
 QUIET_DAEMON = f"{__package__}.quiet_daemon"
 
-_VERSION = re.compile(r'version "(\d+)')
+_VERSION = re.compile(r'version "([0-9]+)')
 
 # Over TCP a Python worker waits 40 ms for each reply; over a Unix socket there is no such delay.
 SETTINGS = {

@@ -190,7 +190,7 @@ def parse_partitions(text: str) -> list[str]:
 
 def _partition_key(path: Path) -> tuple[str, int]:
     name, _, number = path.name.rpartition("-")
-    return name, int(number) if number.isdecimal() else -1
+    return name, int(number) if number.isascii() and number.isdecimal() else -1
 
 
 def print_plans(jobs: Sequence[CompactionJob], as_json: bool) -> None:

@@ -48,7 +48,11 @@ def make_new_folder(disk: Disk, target: Path) -> Iterator[Path]:
         disk.make_folder(temporary)
         yield temporary
         disk.rename(temporary, real)
-        disk.sync_folder(real.parent)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    try:
+        disk.sync_folder(real.parent)
+    except BaseException:
+        shutil.rmtree(real, ignore_errors=True)
         raise

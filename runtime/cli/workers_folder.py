@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ..common.errors import StartError
-from ..disk.disk import Disk
+from ..disk.disk import Disk, advice_for
 from ..settings.table import Options
 
 STORE = "cluster"
@@ -33,7 +33,7 @@ def make_store(disk: Disk, data: Path) -> None:
         disk.make_folder(data / STORE)
     except OSError as error:
         raise StartError(
-            f"{error.filename}: {error.strerror}, expected a folder to read and write; change its owner, or choose"
+            f"{error.filename}: {error.strerror}, expected a folder to read and write; {advice_for(error)}, or give"
             " another data folder"
         ) from error
 

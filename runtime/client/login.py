@@ -102,7 +102,7 @@ def _parse_challenge(challenge: str, own_nonce: str) -> tuple[str, bytes, int]:
     nonce, iterations = fields.get("r", ""), fields.get("i", "")
     if not nonce.startswith(own_nonce) or nonce == own_nonce:
         raise LoginFailed("it has answered SCRAM with a wrong nonce")
-    is_number = iterations.isdecimal() and len(iterations) <= ITERATIONS_DIGITS_MAX
+    is_number = iterations.isascii() and iterations.isdecimal() and len(iterations) <= ITERATIONS_DIGITS_MAX
     if not is_number or not ITERATIONS_MIN <= int(iterations) <= ITERATIONS_MAX:
         raise LoginFailed(f"it asks for {iterations[:20]} iterations: expected {ITERATIONS_MIN} to {ITERATIONS_MAX}")
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import time
 from base64 import b64encode
 from collections.abc import Callable
@@ -24,6 +25,7 @@ USED_PART: Final = 0.8
 RETRY_S: Final = 1.0
 """A failure of the endpoint counts for all connections that need a token within this time."""
 REASON_CHARS_MAX: Final = 200
+_NUMBER: Final = re.compile(r"[0-9]{1,18}(?:\.[0-9]{1,18})?")  # float() also takes 1_0, and digits of other scripts
 
 
 class Fetched(NamedTuple):
@@ -122,9 +124,12 @@ def _json(data: bytes) -> dict[str, Any]:
 
 
 def _lifetime_s(values: dict[str, Any]) -> float:
-    """0 if the answer does not say it, or has no number that ends."""
+    """0 if the answer does not say it, or has no number that ends. Some providers send the number as a text."""
+    value = values.get("expires_in", 0)
+    if isinstance(value, str) and not _NUMBER.fullmatch(value):
+        return 0.0
     try:
-        lifetime_s = float(values.get("expires_in", 0))
+        lifetime_s = float(value)
     except (TypeError, ValueError, OverflowError):
         return 0.0
     return max(0.0, lifetime_s) if math.isfinite(lifetime_s) else 0.0

@@ -36,7 +36,7 @@ def parse_client_id(
 
 def _is_number(text: str) -> bool:
     """int() raises ValueError from 4300 digits on."""
-    return text.isdecimal() and len(text) <= DIGITS_MAX
+    return text.isascii() and text.isdecimal() and len(text) <= DIGITS_MAX
 
 
 def _proof(secret: bytes, sender: Sender, target_session: str, purpose: Purpose) -> str:

@@ -89,9 +89,12 @@ class Disk:
         No error on a file system without permissions, or for a file of another owner.
         """
         expected = self.file_mode if mode is None else mode
-        if stat.S_IMODE(os.fstat(fd).st_mode) != expected:
-            with suppress(PermissionError):
-                os.fchmod(fd, expected)
+        try:
+            if stat.S_IMODE(os.fstat(fd).st_mode) != expected:
+                with suppress(PermissionError):
+                    os.fchmod(fd, expected)
+        except OSError as error:
+            raise _with_path(error, fd) from None
 
     def open_folder(self, path: Path) -> int:
         """A descriptor of a folder, to lock it and to check whether it still exists."""
@@ -168,14 +171,24 @@ class Disk:
 
         ``hold`` False: release the lock before that.
         """
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB if hold else fcntl.LOCK_UN)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB if hold else fcntl.LOCK_UN)
+        except OSError as error:
+            raise _with_path(error, fd) from None
 
     def rename(self, source: Path, target: Path) -> None:
         os.rename(source, target)
 
     def link(self, source: Path, target: Path) -> None:
-        """Give a file a second name. FileExistsError if it exists, so only one of several attempts succeeds."""
-        os.link(source, target)
+        """Give a file a second name. FileExistsError if it exists, so only one of several attempts succeeds.
+
+        PermissionError on a file system without hard links, such as FAT.
+        """
+        try:
+            os.link(source, target)
+        except PermissionError as error:
+            text = f"{error.strerror}: a hard link, which file systems such as FAT do not have"
+            raise PermissionError(error.errno, text, str(source), None, str(target)) from None
 
     def remove(self, path: Path) -> None:
         os.unlink(path)
@@ -318,7 +331,17 @@ ADVICE = {
     errno.EPERM: "change its owner or its permissions",
     errno.EFBIG: "raise the limit of a file's size (ulimit -f)",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.EOPNOTSUPP: "use a file system that supports this, such as ext4 or xfs",
+    errno.ENOSYS: "use a file system that supports this, such as ext4 or xfs",
+    errno.ENOLCK: "use a file system that can lock files; for NFS 3 the services for locks must run",
 }
+
+
+def advice_for(error: OSError) -> str:
+    """What the user of a command can do about a failed operation on a file."""
+    if error.errno == errno.ENOENT and error.filename is None:  # that of the module tempfile
+        return "free some space there, or set TMPDIR to a folder that can be written to"
+    return ADVICE.get(error.errno or 0, "check the disk and the folder's owner")
 
 
 def describe_failure(error: OSError) -> str:
@@ -326,8 +349,7 @@ def describe_failure(error: OSError) -> str:
     if is_no_file_error(error) or error.errno is None:
         return str(error.strerror or error)
     prefix = f"{error.filename}: " if error.filename else ""
-    advice = ADVICE.get(error.errno, "check the disk and the folder's owner")
-    return f"{prefix}{error.strerror or error}; {advice}"
+    return f"{prefix}{error.strerror or error}; {advice_for(error)}"
 
 
 def open_new_file(disk: Disk, path: Path, flags: int = os.O_WRONLY) -> int:

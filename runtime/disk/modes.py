@@ -37,4 +37,5 @@ def copy_owner_and_mode(source: Path, target: Path) -> None:
     if (expected.st_uid, expected.st_gid) != (actual.st_uid, actual.st_gid):
         with suppress(PermissionError):
             os.chown(target, expected.st_uid, expected.st_gid, follow_symlinks=False)
-    os.chmod(target, stat.S_IMODE(expected.st_mode))
+    if os.stat(target, follow_symlinks=False).st_mode != expected.st_mode:  # no call where there are no modes
+        os.chmod(target, stat.S_IMODE(expected.st_mode))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 
@@ -26,12 +26,13 @@ def new_output_file(output: Path) -> Iterator[Path]:
         yield temporary
         _sync(temporary)
         temporary.replace(real)
-    except OSError as error:
-        if error.filename in (None, str(temporary)):
+        _sync(real.parent)
+    except BaseException as error:
+        with suppress(OSError):  # the disk may be read-only: the first error says so
+            temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename in (None, str(temporary)):
             error.filename = str(output)
         raise
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _sync(path: Path) -> None:

@@ -24,7 +24,7 @@ from ..common.json_files import parse_json
 from ..common.logs import get_logger
 from ..disk.checksum import FIELD as CHECKSUM
 from ..disk.checksum import checksum_of, with_checksum
-from ..disk.disk import Disk, is_full, is_no_file_error, read_file, replace_file, write_all
+from ..disk.disk import Disk, advice_for, is_full, is_no_file_error, read_file, replace_file, write_all
 from .partition_counts import COUNT_FIELDS, PartitionCounts, repair_command
 from .recovery.adopt import initial_counts, refuse_kafka_folder, refuse_unrecognized_files
 from .recovery.clean_stop import EMPTY_NOTE, has_note, write_note
@@ -131,11 +131,10 @@ class DataFolder:
             self.close()
             if is_no_file_error(error):
                 raise StartError(str(error.strerror)) from error
-            advice = "make room" if is_full(error) else "change its owner"
             file = f" ({error.filename})" if error.filename not in (None, str(path)) else ""
             raise StartError(
-                f"{path}: {error.strerror or error}{file}, expected a folder to read and write; {advice}, or choose"
-                " another data folder"
+                f"{path}: {error.strerror or error}{file}, expected a folder to read and write; {advice_for(error)}, or"
+                " give another data folder"
             ) from error
         except StartError:
             self.close()

@@ -73,7 +73,7 @@ SHORT_FRAME_BYTES = 256 * 1024  # written to the page cache in about 50 us
 
 _START = Struct(">iq")
 _COUNTS = Struct(">II")
-_NAME = re.compile(r"(\d{20})(?:-([0-9a-f]{16}))?\.journal")
+_NAME = re.compile(r"([0-9]{20})(?:-([0-9a-f]{16}))?\.journal")
 
 
 class FileHeader(NamedTuple):

@@ -33,7 +33,7 @@ VERSION = 2
 
 TRIES = 100  # generations are seconds apart, so this many during one listing are a bug
 
-_NAME = re.compile(r"(\d{20})\.json")
+_NAME = re.compile(r"([0-9]{20})\.json")
 
 
 class ManifestError(StartError):

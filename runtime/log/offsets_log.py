@@ -19,7 +19,7 @@ from ...actors.ports import NO_EPOCHS, Entry
 from ...actors.records import Record
 from ...actors.steps import Steps
 from ..common.errors import StartError
-from ..disk.disk import Disk, is_full, is_no_file_error
+from ..disk.disk import Disk, advice_for, is_full, is_no_file_error
 from ..disk.threads import OwnThreads, Threads
 from .folder import FolderLock
 from .folder_watch import FolderWatch
@@ -99,9 +99,7 @@ class OffsetsLog:
             self._release()
             if is_no_file_error(error):
                 raise StartError(str(error.strerror)) from error
-            advice = "change its owner" if isinstance(error, PermissionError) else "check the disk"
-            if is_full(error):
-                advice = "make room and start again; nothing is lost"
+            advice = advice_for(error) + ("; nothing is lost" if is_full(error) else "")
             raise StartError(f"{self._folder}: {error}, expected a folder to read and write; {advice}") from error
         except StartError:
             self._release()

@@ -178,7 +178,7 @@ class Partitions(list[Partition]):
     def _refuse_surplus_folders(self) -> None:
         for name in self._disk.names(self._root):
             topic, _, number = name.rpartition("-")
-            if topic in self._counts and number.isdecimal() and int(number) >= self._counts[topic]:
+            if topic in self._counts and number.isascii() and number.isdecimal() and int(number) >= self._counts[topic]:
                 raise StartError(
                     f"{self._root}: found {name}, expected partitions 0 to {self._counts[topic] - 1} only; groups are"
                     f" assigned to partitions by their number: put back the {INFO_NAME} that belongs to this folder, or"

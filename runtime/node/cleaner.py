@@ -151,4 +151,4 @@ def _order(name: str) -> tuple[str, int]:
 
 def _is_partition(name: str) -> bool:
     topic, _, number = name.rpartition("-")
-    return topic in (TOPIC, TRANSACTIONS_TOPIC) and number.isdecimal()
+    return topic in (TOPIC, TRANSACTIONS_TOPIC) and number.isascii() and number.isdecimal()

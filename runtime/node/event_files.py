@@ -20,7 +20,7 @@ from ..disk.line_files import append_lines
 from ..disk.named_files import named_files
 
 FOLDER: Final = "events"
-NAME = re.compile(r"(\d{20})\.jsonl")
+NAME = re.compile(r"([0-9]{20})\.jsonl")
 
 SEGMENTS: Final = 16
 """A segment is full at this part of the limit, in bytes or in time, so that deletion is gradual."""

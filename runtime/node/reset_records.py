@@ -21,7 +21,7 @@ from ..disk.named_files import NamedFile, named_files
 from ..kafka.node_subjects import RESETS_BYTES_MAX, ReadResets, ResetsRead
 
 FOLDER: Final = "resets"
-NAME = re.compile(r"(\d{20})-([0-9a-f]{8})-([0-9a-f-]{36})\.json")
+NAME = re.compile(r"([0-9]{20})-([0-9a-f]{8})-([0-9a-f-]{36})\.json")
 
 RECORDS_MAX: Final = 100
 """Of all groups. The oldest is deleted for the next."""

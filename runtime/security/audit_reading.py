@@ -17,7 +17,7 @@ CHUNK_BYTES: Final = 65_536
 PAGE_BYTES_MAX: Final = 1_000_000
 """A page ends after so many bytes of lines, also if it has fewer lines than were asked for."""
 
-_NAME: Final = re.compile(re.escape(FILE_NAME) + r"(?:\.(\d{1,9}))?")
+_NAME: Final = re.compile(re.escape(FILE_NAME) + r"(?:\.([0-9]{1,9}))?")
 
 
 class Place(NamedTuple):

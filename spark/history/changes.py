@@ -90,7 +90,7 @@ def read_changes(table: HistoryTable) -> dict[str, Change]:
     for place, line in _read_lines(table):
         try:
             _apply_line(changes, json.loads(line))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise StartError(f"{place} is not a change ({error!r}); restore a copy of this file") from None
     return changes
 

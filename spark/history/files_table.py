@@ -97,7 +97,7 @@ class FilesTable(RemoteTable):
     def days(self) -> list[str]:
         return sorted({str(file_of_rows(path).day) for path in self.progress().files})
 
-    def remove_leftovers(self, progress: HistoryProgress) -> None:
+    def remove_leftovers(self, progress: HistoryProgress, *, of_merges: bool = False) -> None:
         """Nothing: a file that no commit names is not read. See ``unnamed.remove_unnamed``."""
 
 

@@ -26,6 +26,7 @@ from ...runtime.common.errors import StartError
 from ...runtime.disk.disk import Disk, file_size, read_file
 from ...runtime.disk.modes import disk_like
 from ...runtime.engine.clock import wall_clock_ms
+from ...runtime.log.compaction.history import FILE_NAME as MARK_NAME
 from ...runtime.log.compaction.history import HistoryMark, read_history_mark, wait_for_compactions, write_history_mark
 from ...runtime.log.folder import INFO_NAME as DATA_INFO_NAME
 from ...runtime.log.folder import parse_info
@@ -41,6 +42,7 @@ from .opening import create_table, open_to_write, table_exists, table_name
 from .ranges import TABLE_SCHEMA, KeepRange, ValidRange, rows_of, run_tasks
 from .remote import file_of_rows
 from .table import (
+    FOLDER,
     PARTITION_COLUMNS,
     PLAIN_FORMATS,
     HistoryProgress,
@@ -171,8 +173,26 @@ def check_table(data: Path, location: str | Path, disk: Disk) -> None:
             f"{table.name}: found the history of cluster {table.info.cluster_id}, expected that of {cluster_id}, the"
             f" cluster of {data}; choose another table"
         )
-    if mark is not None and mark.table_id != table.info.table_id:
+    if mark is None:
+        return
+    if mark.table_id != table.info.table_id:
         raise StartError(_other_table_text(data, mark))
+    _refuse_lost_commits(data, mark, table)
+
+
+def _refuse_lost_commits(data: Path, mark: HistoryMark, table: HistoryTable) -> None:
+    """Raise StartError if the newest commits of a table are gone, such as in an older copy of it.
+
+    Their rows would be taken for those of a killed run and removed, and compaction may have removed the records.
+    """
+    taken_to = table.progress().taken_to
+    for number, offset in sorted(mark.taken_to.items()):
+        if taken_to.get(number, 0) < offset:
+            raise StartError(
+                f"{table.name}: its newest commit has log partition {number} up to offset {taken_to.get(number, 0)},"
+                f" expected {offset} by {data / MARK_NAME}: newer files in {FOLDER}/commits are gone; put them back"
+                " with their rows, or, to go on without what compaction has removed, run callboard history off first"
+            )
 
 
 def check_format(spark: SparkSession, path: Path, format: str) -> None:

@@ -83,7 +83,7 @@ def merge(
         )
     with history_table.exclusive_writer():
         progress, now_ms = history_table.progress(), clock_ms()
-        history_table.remove_leftovers(progress)
+        history_table.remove_leftovers(progress, of_merges=True)
         kept, removed = _remove_replaced(history_table, progress, now_ms)
         due = _due_slices(history_table, progress, datetime.fromtimestamp(now_ms / 1000, UTC).date())
         if not due and not removed:

@@ -55,7 +55,7 @@ def take_snapshot(
     history_table = open_to_write(table, disk)
     with history_table.exclusive_writer():
         progress, now_ms = history_table.progress(), clock_ms()
-        history_table.remove_leftovers(progress)
+        history_table.remove_leftovers(progress, of_merges=True)
         begun_ms = now_ms if data is None else first_time_not_kept_ms(Path(data).absolute(), progress, now_ms)
         day = _last_day(history_table, datetime.fromtimestamp(begun_ms / 1000, UTC).date())
         last = progress.snapshots[-1] if progress.snapshots else None

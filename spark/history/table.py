@@ -24,6 +24,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import date
+from operator import index
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +32,8 @@ from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 
 from ...runtime.common.errors import StartError
+from ...runtime.disk.checksum import FIELD as CHECKSUM
+from ...runtime.disk.checksum import verify_checksum, with_checksum
 from ...runtime.disk.disk import Disk, read_file, replace_file
 from ...runtime.disk.modes import disk_like
 from ..columns import ALL_COLUMNS, spark_schema
@@ -60,8 +63,10 @@ PLAIN_SCHEMA = (
     f"{spark_schema([name for name in ALL_COLUMNS if name != LOG_PARTITION])}, {DAY} date, {LOG_PARTITION} int,"
     f" {FROM_OFFSET} bigint"
 )
-_COMMIT = re.compile(r"(\d{20})\.json")
+_COMMIT = re.compile(r"([0-9]{20})\.json")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+_PATTERN = re.compile(r"[\[\]{}*?\\]")
+"""Spark takes a path with one of these for a pattern of paths."""
 _STAGING = ".spark-staging-"
 _ROW_FOLDERS = "/".join(f"{name}=*" for name in PARTITION_COLUMNS)
 
@@ -169,6 +174,11 @@ class HistoryTable:
         """Create a table in a folder that is empty or does not exist. Raises StartError otherwise."""
         refuse_url(path)
         path = path.absolute()
+        if found := _PATTERN.search(str(path)):
+            raise StartError(
+                f"{path}: found '{found[0]}' in the path, expected none of []{{}}*?\\, which Spark takes for a pattern;"
+                " choose another"
+            )
         if path.exists() and not path.is_dir():
             raise StartError(f"{path}: found a file, expected the folder of a table, or a new one; choose another")
         other_names = [name for name in disk.names(path) if name != FOLDER]
@@ -290,15 +300,21 @@ class HistoryTable:
         ):
             self._disk.sync_folder(folder)
 
-    def remove_leftovers(self, progress: HistoryProgress) -> None:
+    def remove_leftovers(self, progress: HistoryProgress, *, of_merges: bool = False) -> None:
         """Remove folders that no commit covers, left by a killed run. The caller holds ``exclusive_writer``.
 
+        ``of_merges``: only those of merges. Only ``keep`` knows whether the newest commit was lost: then the others
+        have rows that are nowhere else.
         The next run would overwrite most of them, but not all if it finds fewer records: after damage, or if history
         was off and compaction continued. The files of transactional table formats are not touched.
         """
         leftovers = list(self.path.glob(f"{_STAGING}*"))
         if self.info.format in PLAIN_FORMATS:
-            leftovers += (path for path in self.path.glob(_ROW_FOLDERS) if not _is_covered(path, progress))
+            leftovers += (
+                path
+                for path in self.path.glob(_ROW_FOLDERS)
+                if not (_is_covered(path, progress) or (of_merges and not _is_merged(path)))
+            )
         leftovers += (path for path in self._snapshots.glob("*-*") if _snapshot_number(path) > progress.number)
         for path in leftovers:
             with suppress(FileNotFoundError):
@@ -352,6 +368,11 @@ def _snapshot_number(path: Path) -> int:
     return int(path.name.rpartition("-")[2])
 
 
+def _is_merged(path: Path) -> bool:
+    """Whether a merge has written a folder of rows."""
+    return path.name.partition("=")[2].startswith("-")
+
+
 def _is_covered(path: Path, progress: HistoryProgress) -> bool:
     """Whether a commit covers the rows in a folder, which start at its ``from_offset``, or are those of a merge."""
     number, first = (int(folder.name.partition("=")[2]) for folder in (path.parent, path))
@@ -362,6 +383,8 @@ def _read(disk: Disk, path: Path) -> dict[str, Any]:
     try:
         fields = json.loads(read_file(disk, path))
         version = fields["version"]
+        if version in (1, VERSION, FILES_VERSION) and CHECKSUM in fields:  # older files have none
+            verify_checksum(fields, VERSION)
     except (ValueError, RecursionError, KeyError, TypeError) as error:
         raise StartError(f"{path}: found no JSON of a history ({error!r}); restore a copy of this file") from None
     if version not in (1, VERSION, FILES_VERSION):
@@ -379,7 +402,7 @@ def _with_all_columns(frame: DataFrame) -> DataFrame:
 
 def to_json(version: int, fields: dict[str, Any]) -> bytes:
     """The content of a file with metadata."""
-    return json.dumps({"version": version, **fields}, indent=1).encode() + b"\n"
+    return json.dumps(with_checksum({"version": version, **fields}), indent=1).encode() + b"\n"
 
 
 def commit_fields(progress: HistoryProgress, added: list[dict[str, int]]) -> dict[str, Any]:
@@ -390,14 +413,16 @@ def commit_fields(progress: HistoryProgress, added: list[dict[str, int]]) -> dic
 
 def _parse_progress(file: Path, fields: dict[str, Any]) -> HistoryProgress:
     try:
+        fields["number"] = index(fields["number"])
         fields["taken_to"] = {int(number): int(offset) for number, offset in fields["taken_to"].items()}
         fields["replaced"] = tuple(ReplacedFolder(*folder) for folder in fields.get("replaced", ()))
         fields["snapshots"] = tuple(
-            Snapshot(*snapshot[:3], *map(tuple, snapshot[3:])) for snapshot in fields.get("snapshots", ())
+            Snapshot(str(date.fromisoformat(snapshot[0])), *snapshot[1:3], *map(tuple, snapshot[3:]))
+            for snapshot in fields.get("snapshots", ())
         )
         fields["files"] = tuple(fields.get("files", ()))
         fields["replaced_files"] = tuple(ReplacedFile(*replaced) for replaced in fields.get("replaced_files", ()))
-    except (KeyError, ValueError, AttributeError, TypeError) as error:
+    except (LookupError, ValueError, AttributeError, TypeError) as error:
         raise StartError(f"{file}: found no commit of a history ({error!r}); restore a copy of this file") from None
     progress: HistoryProgress = _parsed(file, HistoryProgress, fields)
     return progress

@@ -18,7 +18,9 @@ from log_helpers import entry
 
 from callboard.runtime.cli.backup import backup_command, restore_command
 from callboard.runtime.cli.exchange import export
+from callboard.runtime.cli.new_folder import make_new_folder
 from callboard.runtime.disk.disk import Disk, describe_failure
+from callboard.runtime.disk.modes import copy_owner_and_mode
 from callboard.runtime.disk.output_file import new_output_file
 from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.offsets_log import OffsetsLog
@@ -132,6 +134,48 @@ def test_output_file_of_a_failed_block_is_not_there(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
+def test_error_on_a_read_only_disk_names_the_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There the removal of the temporary file fails, too."""
+
+    def refuse(path: Path, **_: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(OSError) as caught, new_output_file(tmp_path / "new.csv") as path:
+        refuse(path)
+    assert caught.value.filename == str(tmp_path / "new.csv")
+
+
+class NoFolderSync(Disk):
+    """The names in a folder cannot be made durable."""
+
+    def sync_folder(self, path: Path) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+
+def test_new_folder_whose_name_is_not_durable_is_removed(tmp_path: Path) -> None:
+    """Otherwise the command fails, and the next try is refused because the folder is there."""
+    with (
+        pytest.raises(OSError, match="Input/output error"),
+        make_new_folder(NoFolderSync(), tmp_path / "new") as folder,
+    ):
+        (folder / "file").touch()
+    assert names(tmp_path) == []
+
+
+def test_failed_lock_has_the_path_of_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(fd: int, flags: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.flock", fail)
+    disk = Disk()
+    fd = disk.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+    with pytest.raises(OSError) as caught:
+        disk.lock(fd)
+    disk.close(fd)
+    assert caught.value.filename == str(tmp_path / "file")
+
+
 def test_error_of_an_open_file_has_its_path(tmp_path: Path) -> None:
     disk, path = Disk(), tmp_path / "file"
     fd = disk.open(path, os.O_RDWR | os.O_CREAT)
@@ -161,3 +205,31 @@ def test_error_of_an_open_file_has_its_path(tmp_path: Path) -> None:
 )
 def test_failure_is_described_with_what_to_do(error: OSError, text: str) -> None:
     assert describe_failure(error).startswith(text)
+
+
+def test_refused_hard_link_is_described_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(source: Path, target: Path) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), source, None, target)
+
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(PermissionError) as caught:
+        Disk().link(tmp_path / "a", tmp_path / "b")
+    assert f"{tmp_path / 'a'}: Operation not permitted: a hard link, which" in describe_failure(caught.value)
+
+
+def test_mode_is_not_set_again_where_it_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system without permissions refuses each change of a mode."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.touch()
+    second.touch()
+
+    def refuse(path: Path, mode: int) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), path)
+
+    monkeypatch.setattr(os, "chmod", refuse)
+    copy_owner_and_mode(first, second)
+
+
+def test_missing_temporary_folder_is_described_with_tmpdir() -> None:
+    error = OSError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
+    assert describe_failure(error).endswith("; free some space there, or set TMPDIR to a folder that can be written to")

@@ -15,7 +15,7 @@ from groups_program import DEADLINE_S, CommandResult, GroupsCommand, fill, progr
 from peers.server import TEST_SETTINGS, ServerProcess
 from peers.waiting import wait_until
 
-from callboard.runtime.cli.groups import commands, http_client
+from callboard.runtime.cli.groups import commands, http_client, live_reset
 from callboard.runtime.client.errors import ClientError
 from callboard.runtime.common.errors import StartError
 
@@ -221,3 +221,18 @@ def test_login_is_for_the_proxy_and_not_shown(monkeypatch: pytest.MonkeyPatch) -
         api.get("groups", "a/b", "resets")
     assert seen == ["GET", "/groups/api/v1/groups/a%2Fb/resets", "Basic YW5uOnNAZmU="]
     assert str(raised.value).startswith("https://example.com answers with status 502, and not as Callboard's")
+
+
+def test_reset_without_a_record_names_no_id_to_undo_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """On a full disk the offsets may be set, and the record of the reset be lost."""
+    done = {
+        "group": "g",
+        "change": None,
+        "is_plan": False,
+        "partitions": [{"topic": "t", "partition": 0, "before": 5, "after": 0, "note": None}],
+        "members": [],
+        "removed": [],
+        "warnings": ["its record was lost"],
+    }
+    live_reset.show_and_watch(http_client.HttpApi("http://127.0.0.1:1/api/v1", 1.0), done, as_json=False, wait_s=1)
+    assert "; to undo it: put the column 'before' into a file, and reset with --from-file\n" in capsys.readouterr().out

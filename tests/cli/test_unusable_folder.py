@@ -10,14 +10,17 @@ from pathlib import Path
 import pytest
 
 from callboard.runtime.cli import compact, serve_command, users
-from callboard.runtime.cli.backup import backup_command
-from callboard.runtime.cli.exchange import export
+from callboard.runtime.cli.backup import backup_command, restore_command
+from callboard.runtime.cli.cluster import commands as cluster_commands
+from callboard.runtime.cli.exchange import export, imports
 from callboard.runtime.cli.log import commands as log_commands
 from callboard.runtime.common import logs
 from callboard.runtime.common.errors import StartError
 
 NAME = "x" * 300
 LISTEN = ("--listen", "127.0.0.1:0")
+DATA, COPY = "DATA", "COPY"
+"""In the arguments: the folder that cannot be looked into, and another one."""
 
 COMMANDS = {
     "serve": (serve_command.main, LISTEN),
@@ -27,7 +30,11 @@ COMMANDS = {
     "users add": (users.main, ("add", "ann", "--password-file", "/dev/stdin")),
     "log dump": (log_commands.main, ("dump",)),
     "export": (export.main, ()),
-    "backup": (backup_command.main, ()),
+    "backup": (backup_command.main, (DATA, COPY)),
+    "restore": (restore_command.main, (DATA, COPY)),
+    "import": (imports.main, ("--kafka-dir", COPY, "--data", DATA)),
+    "cluster import": (cluster_commands.main, ("import", DATA, "--cluster", "file:///nowhere")),
+    "cluster export": (cluster_commands.main, ("export", DATA, "--cluster", "file:///nowhere")),
 }
 
 
@@ -40,7 +47,9 @@ def test_command_names_folder_that_it_cannot_look_into(
     main, arguments = COMMANDS[name]
     data = str(tmp_path / NAME)
     try:
-        code = main([data, str(tmp_path / "copy")] if name == "backup" else [*arguments, "--data", data])
+        paths = {DATA: data, COPY: str(tmp_path / "copy")}
+        given = arguments if DATA in arguments else (*arguments, "--data", DATA)
+        code = main([paths.get(argument, argument) for argument in given])
     except StartError as error:
         message = str(error)
     else:

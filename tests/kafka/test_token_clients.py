@@ -268,8 +268,8 @@ def test_endpoint_is_asked_again_when_its_token_was_refused(provider: Provider) 
 
 @pytest.mark.parametrize(
     "expires_in",
-    [None, "soon", -1, [], 10**400, float("inf")],
-    ids=["none", "a text", "past", "a list", "huge", "endless"],
+    [None, "soon", -1, [], 10**400, float("inf"), "1_000", "\u0661\u0660\u0660"],
+    ids=["none", "a text", "past", "a list", "huge", "endless", "with an underscore", "digits of another script"],
 )
 def test_token_without_a_lifetime_is_used_once(provider: Provider, expires_in: Any) -> None:
     provider.values = {"expires_in": expires_in}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -185,10 +187,34 @@ class ReadOnlyDisk(Disk):
 
 
 def test_unwritable_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        StartError, match="Read-only file system, expected a folder to read and write; change its owner"
-    ):
+    with pytest.raises(StartError, match=r"Read-only file system, expected a folder to read and write; .* mount this"):
         DataFolder(tmp_path, disk=ReadOnlyDisk())
+
+
+class FailingLocks(Disk):
+    """A real disk on which locks fail with this error."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+    def lock(self, fd: int, *, hold: bool = True) -> None:
+        raise OSError(self.number, os.strerror(self.number), f"/proc/self/fd/{fd}")
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.EMFILE, r"raise the limit of open files \(ulimit -n\)"),
+        (errno.EFBIG, r"raise the limit of a file's size \(ulimit -f\)"),
+        (errno.EIO, "check the disk"),
+        (errno.ENOLCK, "use a file system that can lock files"),
+        (errno.ENOSPC, "free some space"),
+    ],
+)
+def test_refused_folder_says_what_to_do_about_the_error(tmp_path: Path, number: int, advice: str) -> None:
+    with pytest.raises(StartError, match=f"expected a folder to read and write; {advice}"):
+        DataFolder(tmp_path, disk=FailingLocks(number))
 
 
 HOLDER = """

@@ -39,6 +39,8 @@ def make_used_folder(root: Path) -> Path:
 def test_used_folder_without_callboard_json_is_refused(tmp_path: Path) -> None:
     """With another number of partitions, a server would look for every group in a wrong one."""
     root = make_used_folder(tmp_path / "data")
+    (root / "events").mkdir()  # of the flight recorder
+    (root / "audit.jsonl").touch()
     text = (root / INFO_NAME).read_text()
     (root / INFO_NAME).unlink()
     command = f"callboard log repair --data {root} --partitions 5 --transaction-partitions 5 --execute"

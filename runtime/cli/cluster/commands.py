@@ -1,6 +1,7 @@
 """``callboard cluster``: the command line.
 
-Exit codes: 0 done; 1 the store cannot be used, or the command cannot be done; 2 the command line is invalid.
+Exit codes: 0 done; 1 the store or the disk cannot be used, or the command cannot be done; 2 the command line is
+invalid.
 """
 
 from __future__ import annotations
@@ -181,5 +182,10 @@ def main(argv: Sequence[str]) -> int:
         app(list(argv), prog_name="callboard cluster")
     except CommandFailed as error:
         print_error(error)
+        return REFUSED_EXIT_CODE
+    except OSError as error:
+        from ...disk.disk import describe_failure  # not for the help
+
+        print_error(describe_failure(error))
         return REFUSED_EXIT_CODE
     return 0

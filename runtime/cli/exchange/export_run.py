@@ -12,10 +12,19 @@ import typer
 
 from ...common.errors import StartError
 from ...common.printing import Writable, csv_stream, print_error, print_lines
-from ...disk.disk import Disk
+from ...disk.disk import Disk, describe_failure
 from ...disk.output_file import new_output_file
 from ..server_options import connect
-from .kafka_export import build_folders, describe_result, prepare_export, swap_folders, undo_export
+from .kafka_export import (
+    FINISHED,
+    UNFINISHED,
+    build_folders,
+    describe_result,
+    finish_export,
+    prepare_export,
+    swap_folders,
+    undo_export,
+)
 from .parse import FORMATS
 from .progress import track_progress
 from .row_sources import find_partition_sources, read_folder_rows, read_server_rows
@@ -23,6 +32,15 @@ from .rows import Row, sort_rows, write_csv, write_json, write_safe_csv
 
 FAILED_EXIT_CODE = 1
 DAMAGED_EXIT_CODE = 3
+
+NOT_RESTORED = (
+    f"the old content of Kafka's folders could not be restored, and Kafka does not start while {UNFINISHED} is in one"
+    " of them; run this command again when the disk works: it first restores them"
+)
+NOT_FINISHED = (
+    f"everything was written, but Kafka does not start while {UNFINISHED} or {FINISHED} is in one of its folders; run"
+    " this command again when the disk works"
+)
 
 Writer = Callable[[Iterable[Row], Writable], None]
 
@@ -131,8 +149,16 @@ def export_log(data: Path | None, kafka_dirs: Sequence[Path], is_replacing: bool
             result = build_folders(track_progress(plan.swaps, "partitions"), disk, problem_printer)
             if problem_printer.count:
                 raise typer.Exit(DAMAGED_EXIT_CODE)
+            swap_folders(plan, disk)
         except BaseException:
-            undo_export(plan, disk)
+            try:
+                undo_export(plan, disk)
+            except OSError as error:
+                print_error(f"{describe_failure(error)}; {NOT_RESTORED}")
             raise
-        backups = swap_folders(plan, disk)
-    print_lines(describe_result(plan, result, backups))
+        try:
+            finish_export(plan, disk)
+        except OSError as error:
+            print_error(f"{describe_failure(error)}; {NOT_FINISHED}")
+            raise typer.Exit(FAILED_EXIT_CODE) from None
+    print_lines(describe_result(plan, result))

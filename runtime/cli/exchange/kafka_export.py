@@ -6,8 +6,8 @@ replaced: Kafka rebuilds indexes, snapshots and epochs from the ``.log`` files, 
 files, from which the lines about these partitions are removed.
 
 The new folders are built and read back next to the old ones, and then swapped with them. Until then they are in a
-folder whose name Kafka does not accept as a partition. After a crash in between, Kafka refuses to start, and the next
-export first restores everything.
+folder whose name Kafka does not accept as a partition. An error in between restores everything. After a crash Kafka
+refuses to start, and the next export first restores everything.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from itertools import chain
+from itertools import count as count_from
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,6 +58,10 @@ MAKE_TOPIC = {
 """Commands that make Kafka create its topics. They return no offsets, but the lookup creates the topic."""
 
 _NEW, _OLD = "new", "old"
+_BACKUP = "backup"
+_WRITTEN = "\n"
+"""A file in UNFINISHED with the name of the folder that keeps Kafka's records, and the end of a complete name."""
+
 _EPOCH_AT = 12  # byte offset in a batch; not covered by its checksum
 
 
@@ -101,13 +107,17 @@ def prepare_export(data: Path, kafkas: Sequence[Path], is_replacing: bool, disk:
     if INFO_NAME not in disk.names(data):
         raise StartError(f"{data}: found no {INFO_NAME}, expected a data folder of Callboard; check the path")
     with require_stopped_server(data, disk), require_stopped_kafka(kafkas, is_written=True):
-        for kafka in kafkas:
-            undo_unfinished_export(kafka, disk)
+        was_complete = restore_after_kill(kafkas, disk)
         info = parse_info(data / INFO_NAME, read_file(disk, data / INFO_NAME))
         used_partitions = [partition for partition in find_partitions(data) if is_used(partition, disk)]
         sources = {(partition.topic, partition.number): partition for partition in used_partitions}
         swaps = tuple(_plan_swaps(kafkas, info, sources, disk))
         used_targets = [swap for swap in swaps if has_records(swap.target, disk)]
+        if used_targets and not is_replacing and was_complete:
+            raise StartError(
+                f"{used_targets[0].kafka}: the last export was complete except for its own folder {FINISHED}, which is"
+                " removed now; start Kafka, or export again with --replace"
+            )
         if used_targets and not is_replacing:
             count = len(used_targets) - 1
             others = f" and in {format_count(count, 'other folder')}" if count else ""
@@ -116,8 +126,19 @@ def prepare_export(data: Path, kafkas: Sequence[Path], is_replacing: bool, disk:
                 " expected none; --replace replaces them, and keeps them in another folder"
             )
         timestamp = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
-        backups = {swap.kafka: swap.kafka.with_name(f"{swap.kafka.name}.replaced-{timestamp}") for swap in used_targets}
+        backups = {swap.kafka: _new_backup(swap.kafka, timestamp) for swap in used_targets}
         yield ExportPlan(tuple(kafkas), swaps, backups)
+
+
+def _new_backup(kafka: Path, timestamp: str) -> Path:
+    """A name that no earlier backup has, not even one of the same second."""
+    first = kafka.with_name(f"{_backup_prefix(kafka)}{timestamp}")
+    paths = chain([first], (first.with_name(f"{first.name}-{number}") for number in count_from(2)))
+    return next(path for path in paths if not os.path.lexists(path))
+
+
+def _backup_prefix(kafka: Path) -> str:
+    return f"{kafka.name}.replaced-"
 
 
 def is_used(partition: LogPartition, disk: Disk) -> bool:
@@ -262,10 +283,12 @@ def _read_state(partition: LogPartition, disk: Disk, on_problem: ProblemCallback
 # Swapping folders ----------------------------------------------------------------------------------------------------
 
 
-def swap_folders(plan: ExportPlan, disk: Disk) -> Mapping[Path, Path]:
-    """Replace the old folders by the new ones. Returns the folders with the old records, by Kafka's folder."""
-    for kafka, backups in plan.backups.items():
-        _back_up([swap.target for swap in plan.swaps if swap.kafka == kafka], backups, disk)
+def swap_folders(plan: ExportPlan, disk: Disk) -> None:
+    """Replace the old folders by the new ones, durably. Until ``finish_export`` they can be restored."""
+    for kafka, backup in plan.backups.items():
+        disk.make_folder(kafka / UNFINISHED)
+        write_file(disk, kafka / UNFINISHED / _BACKUP, os.fsencode(backup.name + _WRITTEN))
+        _back_up([swap.target for swap in plan.swaps if swap.kafka == kafka], backup, disk)
     for kafka in plan.kafkas:
         disk.make_folder(kafka / UNFINISHED / _OLD)
         for folder in (kafka / UNFINISHED / _NEW, kafka / UNFINISHED, kafka):
@@ -277,23 +300,37 @@ def swap_folders(plan: ExportPlan, disk: Disk) -> Mapping[Path, Path]:
         _remove_checkpoint_entries(kafka, disk)
         disk.sync_folder(kafka / UNFINISHED / _OLD)
         disk.sync_folder(kafka)
-    for kafka in plan.kafkas:  # the first rename completes the export: a later run does not undo it
+
+
+def finish_export(plan: ExportPlan, disk: Disk) -> None:
+    """Remove the export's own folders from Kafka's. The first rename completes it: a later run does not undo it."""
+    for kafka in plan.kafkas:
         disk.rename(kafka / UNFINISHED, kafka / FINISHED)
         disk.sync_folder(kafka)
+    for kafka in plan.kafkas:
         _remove(kafka / FINISHED, disk)
-    return plan.backups
 
 
 def undo_export(plan: ExportPlan, disk: Disk) -> None:
-    """Restore Kafka's folders."""
+    """Restore Kafka's folders, and remove their backup."""
     for kafka in plan.kafkas:
-        undo_unfinished_export(kafka, disk)
+        _undo(kafka, disk)
 
 
-def undo_unfinished_export(kafka: Path, disk: Disk) -> None:
-    """Undo an unfinished export in one of Kafka's folders, or remove the remains of a finished one."""
-    if (kafka / FINISHED).exists():
-        _remove(kafka / FINISHED, disk)
+def restore_after_kill(kafkas: Sequence[Path], disk: Disk) -> bool:
+    """Undo an export that was killed; if it was complete, only remove its remains. Returns whether it was complete."""
+    is_complete = any((kafka / FINISHED).exists() for kafka in kafkas)
+    for kafka in kafkas:
+        if (kafka / FINISHED).exists():
+            _remove(kafka / FINISHED, disk)
+        elif is_complete and not disk.names(kafka / UNFINISHED / _NEW):
+            _remove(kafka / UNFINISHED, disk)
+        else:
+            _undo(kafka, disk)
+    return is_complete
+
+
+def _undo(kafka: Path, disk: Disk) -> None:
     if not (kafka / UNFINISHED).exists():
         return
     for name in CHECKPOINTS:
@@ -304,13 +341,18 @@ def undo_unfinished_export(kafka: Path, disk: Disk) -> None:
             disk.rename(kafka / name, kafka / UNFINISHED / _NEW / name)
         disk.rename(kafka / UNFINISHED / _OLD / name, kafka / name)
     disk.sync_folder(kafka)
+    with suppress(FileNotFoundError):
+        name, is_written, _ = os.fsdecode(read_file(disk, kafka / UNFINISHED / _BACKUP)).rpartition(_WRITTEN)
+        if is_written and name.startswith(_backup_prefix(kafka)):
+            _remove(kafka.with_name(name), disk)
     _remove(kafka / UNFINISHED, disk)
 
 
 def _remove(folder: Path, disk: Disk) -> None:
-    """Remove one of the export's own folders inside Kafka's, durably."""
-    shutil.rmtree(folder)
-    disk.sync_folder(folder.parent)
+    """Remove one of the export's own folders, durably."""
+    if folder.exists():
+        shutil.rmtree(folder)
+        disk.sync_folder(folder.parent)
 
 
 def _back_up(folders: Sequence[Path], backup: Path, disk: Disk) -> None:
@@ -352,11 +394,13 @@ def _replace_keeping_owner(disk: Disk, path: Path, data: bytes) -> None:
     disk.sync_folder(path.parent)
 
 
-def describe_result(plan: ExportPlan, result: ExportResult, backups: Mapping[Path, Path]) -> str:
+def describe_result(plan: ExportPlan, result: ExportResult) -> str:
     totals = f"{format_count(result.files, 'file')} with {format_count(result.size, 'byte')}"
     lines = [f"{totals} written to {format_count(result.partitions, 'folder')} of Kafka and read back; start Kafka"]
     if any(swap.source is not None and swap.source.topic == TRANSACTIONS_TOPIC for swap in plan.swaps):
         lines.append(
             "transactional ids keep their producer ids, which Kafka may also assign to others: use new ones there"
         )
-    return "\n".join(lines + [f"the old content of {kafka} is kept in {backup}" for kafka, backup in backups.items()])
+    return "\n".join(
+        lines + [f"the old content of {kafka} is kept in {backup}" for kafka, backup in plan.backups.items()]
+    )

@@ -191,7 +191,7 @@ def _refuse_unfinished(partition: LogPartition, disk: Disk) -> None:
 def _refuse_large_name(partition: LogPartition, disk: Disk) -> None:
     for name in disk.names(partition.folder):
         base = name.removesuffix(".log")
-        if base != name and base.isdecimal() and int(base) > LOG_OFFSET_MAX:
+        if base != name and base.isascii() and base.isdecimal() and int(base) > LOG_OFFSET_MAX:
             raise _too_large(partition.folder / name, f"base offset {int(base)}")
 
 

@@ -181,7 +181,14 @@ def _print_reset(done: dict[str, Any]) -> None:
     if done["is_plan"]:
         print_line(f"dry run: {who} would be removed, and {what} set; their work since the last commit is done again")
     else:
-        print_line(f"{who} removed, and {what} set; to undo it: callboard groups undo {done['change'] or ''}".rstrip())
+        print_line(f"{who} removed, and {what} set; to undo it: {_undo_command(done)}")
+
+
+def _undo_command(done: dict[str, Any]) -> str:
+    """A reset whose record could not be stored, on a full disk, has no id."""
+    if done["change"]:
+        return f"callboard groups undo {done['change']}"
+    return "put the column 'before' into a file, and reset with --from-file"
 
 
 def _member_row(member: dict[str, Any]) -> tuple[Any, ...]:

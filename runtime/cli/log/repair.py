@@ -101,7 +101,7 @@ def require_stopped_server(data: Path, disk: Disk) -> Iterator[None]:
     """Lock a data folder against servers. StartError when one runs, or was killed and not started since."""
     if not (data / INFO_NAME).exists():
         raise StartError(
-            f"{data}: found no {INFO_NAME}, expected a data folder of Callboard; Kafka's are not repaired here"
+            f"{data}: found no {INFO_NAME}, expected a data folder of Callboard, not one of Kafka; check the path"
         )
     lock = lock_folder(disk, data)
     try:

@@ -44,7 +44,7 @@ KEYS_AT_ONCE = 64
 ERRORS = (BaseError, OSError)
 """Those of obstore; an object that is not there is a FileNotFoundError."""
 REFUSED_ERRORS = (PermissionDeniedError, UnauthenticatedError)
-STATUS = re.compile(r"status code: (\d{3})[^:\n]*")
+STATUS = re.compile(r"status code: ([0-9]{3})[^:\n]*")
 CODE = re.compile(r"<Code>(\w+)</Code>(?:\s*<Message>([^<]*)</Message>)?")
 NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
 TEMPORARY = re.compile(r"RequestTimeout|SlowDown|OperationAborted|ServerBusy")

@@ -59,7 +59,7 @@ def who(connection: ResponseChannel) -> Who:
     return Who(
         str(connection.principal),
         connection.client_host.removeprefix("/"),
-        int(port) if port.isdigit() else None,
+        int(port) if port.isascii() and port.isdigit() else None,
         shown_client_id(connection.client_id),
         connection.listener,
     )

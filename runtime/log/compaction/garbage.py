@@ -22,7 +22,9 @@ from .swap import random_id
 
 ORPHAN_MS = 24 * 60 * 60 * 1000  # longer than any run
 
-_OUTPUT_NAME = re.compile(r"(?:\d{20}-)?(?P<generation>\d{10})-(?P<seconds>[0-9a-f]{8})[0-9a-f]{8}\.(?:log|spill)")
+_OUTPUT_NAME = re.compile(
+    r"(?:[0-9]{20}-)?(?P<generation>[0-9]{10})-(?P<seconds>[0-9a-f]{8})[0-9a-f]{8}\.(?:log|spill)"
+)
 _TEMPORARY_NAME = re.compile(r"\.(?P<seconds>[0-9a-f]{8})[0-9a-f]{8}\.(?:new|link)")
 
 

@@ -87,7 +87,8 @@ def remove_history_mark(disk: Disk, data: Path) -> bool:
 def history_limit(disk: Disk, folder: Path) -> int | None:
     """The first offset of a partition that must not be compacted yet; None without a history."""
     topic, _, number = folder.name.rpartition("-")
-    mark = read_history_mark(disk, folder.parent) if topic == TOPIC and number.isdecimal() else None
+    is_partition = topic == TOPIC and number.isascii() and number.isdecimal()
+    mark = read_history_mark(disk, folder.parent) if is_partition else None
     return None if mark is None else mark.taken_to.get(int(number), 0)
 
 

@@ -16,7 +16,7 @@ from ..format.batch import LOG_OFFSET_MAX, Batch, read_batch, read_size
 
 CHUNK_BYTES = 8 * 1024 * 1024  # decoding is fastest with chunks of this size; a larger batch gets a larger one
 
-_NAME = re.compile(r"(\d{20})\.log")
+_NAME = re.compile(r"([0-9]{20})\.log")
 
 
 def segment_name(base_offset: int) -> str:

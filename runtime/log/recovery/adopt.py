@@ -50,10 +50,16 @@ def refuse_kafka_folder(disk: Disk, path: Path) -> None:
 
 
 def refuse_unrecognized_files(disk: Disk, path: Path) -> None:
-    """Raise StartError for a folder with unrelated files, which was probably not meant."""
+    """Raise StartError for a folder with unrelated files, which was probably not meant.
+
+    Not for one that was served: it has other files of Callboard, too, and ``initial_counts`` says what is missing.
+    """
+    names = disk.names(path)
+    if not _OWN_FILES.isdisjoint(names):
+        return
     others = [
         name
-        for name in sorted(disk.names(path))
+        for name in sorted(names)
         if name not in _OWN_FILES and not _FOLDER.fullmatch(name) and not _HARMLESS.fullmatch(name)
     ]
     if others:

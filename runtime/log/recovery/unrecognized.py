@@ -21,7 +21,7 @@ REPORTED_NAMES = 5
 
 # Kafka's other files in a partition's folder, and this log's own
 _KNOWN = re.compile(
-    r"\d{20}\.(index|timeindex|txnindex|snapshot)|leader-epoch-checkpoint|partition\.metadata|\.compaction"
+    r"[0-9]{20}\.(index|timeindex|txnindex|snapshot)|leader-epoch-checkpoint|partition\.metadata|\.compaction"
     r"|.*\.(deleted|cleaned|swap)"
 )
 
