@@ -94,7 +94,7 @@ class Disk:
                 with suppress(PermissionError):
                     os.fchmod(fd, expected)
         except OSError as error:
-            raise _with_path(error, fd) from None
+            raise with_path(error, fd) from None
 
     def open_folder(self, path: Path) -> int:
         """A descriptor of a folder, to lock it and to check whether it still exists."""
@@ -174,7 +174,7 @@ class Disk:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB if hold else fcntl.LOCK_UN)
         except OSError as error:
-            raise _with_path(error, fd) from None
+            raise with_path(error, fd) from None
 
     def rename(self, source: Path, target: Path) -> None:
         os.rename(source, target)
