@@ -3,7 +3,7 @@
 A round is one journal write and one sync for all waiting entries of all partitions. There are never two rounds in
 flight. Under load rounds become larger, not more frequent.
 
-The cost of a round hardly depends on its size: a sync, and two hand-overs between the loop and the log's thread. So a
+The cost of a round hardly depends on its size: a write, a sync, and the messages between the actor and the log. So a
 round does not begin with the first entry, but after a turn of the loop that brings no further entries. A single commit
 waits for one idle turn, some microseconds. Clients that commit at the same time share a round.
 """

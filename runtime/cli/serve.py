@@ -69,8 +69,8 @@ def run_node(
 
     ``shared_sockets``: those that other processes accept from, too.
     """
-    # After a sync the log's thread needs the GIL at once, because all waiting commits depend on it. By default a busy
-    # event loop may hold it for 5 ms, the time of thirty syncs.
+    # The event loop and the threads of the log compete for the GIL, and commits wait for both. By default each may hold
+    # it for 5 ms, the time of thirty syncs.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     raise_limit()
     if options.log_level == "debug":

@@ -32,8 +32,10 @@ def new_threads(loop: AbstractEventLoop, disk: Disk) -> Threads:
     A subclass of ``Disk`` syncs in its own way, for example later, or with errors.
     """
     if type(disk) is Disk:
-        with suppress(OSError):
+        try:
             return LoopThreads(loop, KernelSync.take())
+        except OSError as error:
+            log.debug("a thread syncs the journal, not the kernel in the background", reason=str(error))
     return OwnThreads()
 
 
@@ -123,7 +125,7 @@ class LoopThreads(JobPool):
                 self._kernel_sync.start(fd)
             except OSError as error:
                 self._loop_thread = 0
-                log.info("the journal is synced by a thread, not by the kernel in the background", reason=str(error))
+                log.info("a thread syncs the journal, not the kernel in the background", reason=str(error))
             else:
                 self._in_progress = _SyncInProgress(fd, then)
                 return

@@ -1,7 +1,7 @@
 """A round: the entries of one ``append``, as one batch per partition and one journal frame.
 
-Encoding happens on the caller's thread. It prepares everything that the log's thread needs, so that the log's thread
-executes few steps and seldom holds the GIL.
+Encoding happens on the caller's thread. It prepares everything, so that the log writes a round in few steps: if that
+runs in the log's thread, it competes with the event loop for the GIL.
 """
 
 from __future__ import annotations

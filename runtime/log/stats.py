@@ -48,7 +48,7 @@ class LogStats(NamedTuple):
 
 
 class Counters:
-    """Counters that the log's thread updates. ``first_ends``: the sum of all end offsets when the log was opened."""
+    """Counters that the log's work updates. ``first_ends``: the sum of all end offsets when the log was opened."""
 
     def __init__(self) -> None:
         self.first_ends = 0

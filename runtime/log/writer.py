@@ -124,7 +124,7 @@ class RoundWriter:
             self._due_times.probe_s = self._clock() + PROBE_INTERVAL_S
 
     def start(self) -> None:
-        """Start the log's thread. ``create_journal`` was called before."""
+        """Run calls and work that is due from now on. ``create_journal`` was called before."""
         if self._watch.interval_s is not None:
             self._due_times.watch_s = self._clock() + self._watch.interval_s
         self._due_times.update_next(is_job_running=False)

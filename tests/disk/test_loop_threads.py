@@ -351,7 +351,9 @@ async def test_disk_and_system_decide_which_threads_a_log_gets(monkeypatch: pyte
         raise OSError(errno.EAGAIN, "io_setup: Resource temporarily unavailable")
 
     monkeypatch.setattr(KernelSync, "take", refuse)
-    assert isinstance(new_threads(loop, Disk()), OwnThreads)
+    with capture_logs() as logs:
+        assert isinstance(new_threads(loop, Disk()), OwnThreads)
+    assert "io_setup" in logs[0]["reason"]
 
 
 @async_test

@@ -1,7 +1,7 @@
 """Runs the actors, the log's work and the alarms of a simulated coordinator on a virtual loop.
 
 The seed decides every order that may vary on a real server: the mailbox whose message runs next, with network and disk
-events in between; the time of each call of the log's thread; whether a checkpoint's job or a round is first.
+events in between; the time of each call and sync of the log; whether a checkpoint's job or a round is first.
 """
 
 from __future__ import annotations
