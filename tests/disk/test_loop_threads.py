@@ -129,6 +129,13 @@ class Harness:
         self.threads.close()
 
 
+async def started_harness() -> tuple[Harness, HeldSync]:
+    sync = HeldSync()
+    harness = Harness(sync)
+    await harness.start()
+    return harness, sync
+
+
 @contextmanager
 def opened_file(path: Path) -> Iterator[int]:
     fd = os.open(path / "file", os.O_RDWR | os.O_CREAT)
@@ -138,8 +145,7 @@ def opened_file(path: Path) -> Iterator[int]:
 
 @async_test
 async def test_short_calls_run_on_the_loop_and_others_in_the_thread() -> None:
-    harness = Harness(HeldSync())
-    await harness.start()
+    harness, _ = await started_harness()
     harness.put("a")
     assert harness.work.turns == [("a", LOOP)]  # at once
     harness.put_long("b")
@@ -153,9 +159,7 @@ async def test_short_calls_run_on_the_loop_and_others_in_the_thread() -> None:
 
 @async_test
 async def test_no_call_runs_during_a_sync(tmp_path: Path) -> None:
-    sync = HeldSync()
-    harness = Harness(sync)
-    await harness.start()
+    harness, sync = await started_harness()
     with opened_file(tmp_path) as fd:
         harness.put_synced("a", fd)
         harness.put_synced("b", fd)
@@ -176,9 +180,7 @@ async def test_no_call_runs_during_a_sync(tmp_path: Path) -> None:
 
 @async_test
 async def test_error_of_a_sync_names_the_file(tmp_path: Path) -> None:
-    sync = HeldSync()
-    harness = Harness(sync)
-    await harness.start()
+    harness, sync = await started_harness()
     with opened_file(tmp_path) as fd:
         harness.put_synced("a", fd)
         sync.finish(errno.EIO)
@@ -191,9 +193,7 @@ async def test_error_of_a_sync_names_the_file(tmp_path: Path) -> None:
 
 @async_test
 async def test_thread_syncs_what_the_kernel_refuses(tmp_path: Path) -> None:
-    sync = HeldSync()
-    harness = Harness(sync)
-    await harness.start()
+    harness, sync = await started_harness()
     sync.refusal = OSError(errno.EINVAL, "io_submit: Invalid argument")
     with opened_file(tmp_path) as fd, capture_logs() as logs:
         harness.put_synced("a", fd)
@@ -207,8 +207,7 @@ async def test_thread_syncs_what_the_kernel_refuses(tmp_path: Path) -> None:
 
 @async_test
 async def test_work_that_becomes_due_on_the_loop_wakes_the_thread() -> None:
-    harness = Harness(HeldSync())
-    await harness.start()
+    harness, _ = await started_harness()
     await asyncio.sleep(0.02)  # the thread sleeps without end
 
     def plan() -> None:
@@ -221,9 +220,7 @@ async def test_work_that_becomes_due_on_the_loop_wakes_the_thread() -> None:
 
 @async_test
 async def test_wait_on_the_loop_ends_the_sync_first(tmp_path: Path) -> None:
-    sync = HeldSync()
-    harness = Harness(sync)
-    await harness.start()
+    harness, sync = await started_harness()
     event = threading.Event()
     with opened_file(tmp_path) as fd:
         harness.put_synced("a", fd)
@@ -240,9 +237,7 @@ async def test_wait_on_the_loop_ends_the_sync_first(tmp_path: Path) -> None:
 @async_test
 async def test_close_finishes_what_waits_and_frees_the_loop(tmp_path: Path) -> None:
     for close_elsewhere in (False, True):
-        sync = HeldSync()
-        harness = Harness(sync)
-        await harness.start()
+        harness, sync = await started_harness()
         with opened_file(tmp_path) as fd:
             harness.put_synced("a", fd)
             harness.put("b")
@@ -259,9 +254,7 @@ async def test_close_finishes_what_waits_and_frees_the_loop(tmp_path: Path) -> N
 
 @async_test
 async def test_halt_drops_the_sync_and_what_waits(tmp_path: Path) -> None:
-    sync = HeldSync()
-    harness = Harness(sync)
-    await harness.start()
+    harness, sync = await started_harness()
     with opened_file(tmp_path) as fd:
         harness.put_synced("a", fd)
         harness.put("b")
@@ -274,8 +267,7 @@ async def test_halt_drops_the_sync_and_what_waits(tmp_path: Path) -> None:
 
 def test_thread_runs_the_calls_of_a_closed_loop() -> None:
     async def open_and_leave() -> Harness:
-        harness = Harness(HeldSync())
-        await harness.start()
+        harness, _ = await started_harness()
         return harness
 
     harness = asyncio.run(open_and_leave())
