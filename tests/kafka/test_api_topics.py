@@ -25,6 +25,7 @@ from topics_helpers import producer_batch
 from callboard.actors.errors import ErrorCode
 from callboard.runtime.kafka.api import Routes
 from callboard.runtime.kafka.authorization.authorizer import AllowAll
+from callboard.runtime.kafka.cluster_view import NO_NODE, Broker, Leader, SingleNode
 
 __all__ = ["node"]  # the fixture
 
@@ -41,6 +42,33 @@ def test_metadata_in_every_version(node: FakeServices, name: str, version: int) 
     assert getattr(known_topic, "topic_id", topic.topic_id) == topic.topic_id
     # Requests before v4 cannot forbid auto-creation.
     assert unknown_topic.error_code == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if version >= 4 else 0)
+
+
+class AlternatingLeaders(SingleNode):
+    """Of four partitions node 1 leads two, node 2 one, and one has no leader."""
+
+    def brokers(self, listener: str) -> list[Broker]:
+        return [Broker(node_id, f"stage-{node_id}.example", 9092) for node_id in (1, 2)]
+
+    def leader(self, topic: str, partition: int) -> Leader:
+        return (Leader(1, 7), Leader(2, 300), Leader(1, 7), Leader(NO_NODE, 5))[partition % 4]
+
+
+@versions("metadata")
+def test_metadata_of_partitions_with_different_leaders(node: FakeServices, name: str, version: int) -> None:
+    node.cluster = AlternatingLeaders("cluster", 1, {})
+    made(node, "plays", 300)
+    made(node, "ads", 5)
+    for topic, count in zip(metadata(node, ["plays", "ads"], version).topics, (300, 5), strict=True):
+        assert [partition.partition_index for partition in topic.partitions] == list(range(count))
+        for index, partition in enumerate(topic.partitions):
+            node_id, epoch = node.cluster.leader(topic.name, index)
+            nodes = () if node_id == NO_NODE else (node_id,)
+            error = ErrorCode.LEADER_NOT_AVAILABLE if node_id == NO_NODE else ErrorCode.NONE
+            assert (partition.error_code, partition.leader_id) == (error, node_id)
+            assert (partition.replica_nodes, partition.isr_nodes) == (nodes, nodes)
+            assert getattr(partition, "leader_epoch", epoch) == epoch
+            assert getattr(partition, "offline_replicas", ()) == ()
 
 
 @versions("create_topics")

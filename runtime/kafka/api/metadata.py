@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
+from struct import Struct
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -36,7 +37,10 @@ NOT_REQUESTED = -(2**31)
 TOPIC_ID_FROM = 12
 LISTENER_ERROR_FROM = 6  # KIP-207
 NO_TOPICS_MEANS_ALL = 0  # the only version whose topics cannot be null
-PARTITIONS_PER_STEP = 8  # each takes 20 us to encode
+
+INDEX = Struct(">i")
+INDEX_BEGIN = 2  # in the entry of a partition, after the error code, in all versions
+INDEX_END = INDEX_BEGIN + INDEX.size
 
 TopicKey = tuple[str | None, UUID | None]
 """The requested name and id."""
@@ -131,7 +135,7 @@ def all_topics(call: Call) -> Iterator[Any]:
     for name in names:
         topic = catalogue.get(name)
         if topic is not None and listed.allows(name):
-            yield from entries.of(topic)
+            yield entries.of(topic)
 
 
 def topics(call: Call, access: Access, requested: Requested) -> Iterator[Any]:
@@ -140,7 +144,7 @@ def topics(call: Call, access: Access, requested: Requested) -> Iterator[Any]:
     for name, topic_id in requested:
         found = find_topic(call, access, name, topic_id)
         if isinstance(found, Topic):
-            yield from entries.of(found)
+            yield entries.of(found)
         else:
             shown_name = None if topic_id is not None and call.version >= TOPIC_ID_FROM else name
             yield error_entry(call, found, shown_name, topic_id)
@@ -207,38 +211,40 @@ def name_error(name: str) -> ErrorCode:
 
 
 class TopicEntries:
-    """Makes the entries of topics. Topics with the same leaders share the entries of their partitions, encoded once."""
+    """Makes the entries of topics. Of partitions with the same leader, kio encodes one: only the index differs."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
         self._includes_operations = getattr(call.request, "include_topic_authorized_operations", False)
-        self._encoded: dict[tuple[int, Leader], bytes] = {}
+        self._encoded: dict[Leader, bytes] = {}
         brokers = call.services.cluster.brokers(call.connection.listener)
         self._with_address = frozenset(broker.node_id for broker in brokers)
 
-    def of(self, topic: Topic) -> Iterator[Any]:
-        """Yield the entry of a topic, after pauses while entries of partitions are encoded."""
-        cluster, encoded, partitions = self._call.services.cluster, self._encoded, list[bytes]()
-        for index in range(len(topic.partitions)):
-            leader = cluster.leader(topic.name, index)
-            entry = encoded.get((index, leader))
-            if entry is None:
-                entry = self._call.schema.write_item(partition_entry(self._call, index, leader, self._with_address))
-                encoded[index, leader] = entry
-                if len(encoded) % PARTITIONS_PER_STEP == 0:
-                    yield None
-            partitions.append(entry)
-        yield self._call.make(
+    def of(self, topic: Topic) -> Any:
+        return self._call.make(
             "MetadataResponseTopic",
             error_code=kafka_error(ErrorCode.NONE),
             name=topic.name,
             topic_id=topic.topic_id,
             is_internal=topic.is_internal,
-            partitions=partitions,
+            partitions=self._partitions(topic),
             topic_authorized_operations=authorized_operations(self._call, ResourceType.TOPIC, topic.name)
             if self._includes_operations
             else NOT_REQUESTED,
         )
+
+    def _partitions(self, topic: Topic) -> Iterator[bytes]:
+        leader_of = self._call.services.cluster.leader
+        for index in range(len(topic.partitions)):
+            encoded = self._with_leader(leader_of(topic.name, index))
+            yield b"".join((encoded[:INDEX_BEGIN], INDEX.pack(index), encoded[INDEX_END:]))
+
+    def _with_leader(self, leader: Leader) -> bytes:
+        encoded = self._encoded.get(leader)
+        if encoded is None:
+            entry = partition_entry(self._call, 0, leader, self._with_address)
+            encoded = self._encoded[leader] = self._call.schema.write_item(entry)
+        return encoded
 
 
 def partition_entry(call: Call, index: int, leader: Leader, with_address: Collection[int]) -> Any:
