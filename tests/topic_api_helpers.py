@@ -70,6 +70,7 @@ class FakeServices:
     is_loading = False
     authorizer: Authorizer = AllowAll()
     audit = NO_AUDIT
+    peer_gate = None
 
     def __init__(self, folder: Path, **settings: Any) -> None:
         self.settings = Settings(num_partitions=2, offsets_topic_num_partitions=3, **settings)

@@ -10,7 +10,7 @@ from topic_api_helpers import node as node  # a fixture
 from topics_helpers import producer_batch
 
 from callboard.actors.errors import ErrorCode
-from callboard.runtime.kafka.api import describe_configs
+from callboard.runtime.kafka.api import api_versions, describe_configs
 from callboard.runtime.kafka.api import metadata as metadata_api
 
 BROKER = 4
@@ -54,7 +54,7 @@ def test_describe_configs_encodes_equal_settings_once(node: FakeServices, monkey
     assert len(described) == len(results[0].configs) > 10
 
 
-def test_metadata_encodes_the_entry_of_a_partition_once_for_all_topics(
+def test_metadata_encodes_one_entry_for_all_partitions_with_the_same_leader(
     node: FakeServices, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entries = count_calls(monkeypatch, metadata_api, "partition_entry")
@@ -62,4 +62,20 @@ def test_metadata_encodes_the_entry_of_a_partition_once_for_all_topics(
         made(node, f"topic-{number}", 2)
     topics = metadata(node, [f"topic-{number}" for number in range(30)]).topics
     assert [len(topic.partitions) for topic in topics] == [2] * 30
-    assert len(entries) == 2
+    assert len(entries) == 1
+
+
+def test_api_versions_is_encoded_once_for_all_clients(node: FakeServices, monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = count_calls(monkeypatch, api_versions, "_api_version")
+
+    def ask(name: str) -> Any:
+        def build(types: Any) -> Any:
+            return types.ApiVersionsRequest(client_software_name=name, client_software_version="1")
+
+        return ApiRequest(node, "api_versions", newest("api_versions"), build).answer
+
+    api_versions._body.cache_clear()
+    first, second, refused = ask("one"), ask("other"), ask("?")
+    assert first == second
+    assert len(first.api_keys) == len(entries)
+    assert (refused.error_code, refused.api_keys) == (ErrorCode.INVALID_REQUEST, ())

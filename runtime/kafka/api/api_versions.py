@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from sys import intern
 from typing import Any
 
@@ -10,6 +11,7 @@ from ....actors.errors import ErrorCode
 from .. import api
 from ..call import Call
 from ..codec.codes import NO_THROTTLE
+from ..codec.schemas import Schema
 
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """Valid client software names and versions (KIP-511)."""
@@ -49,32 +51,38 @@ def handle_unsupported(call: Call) -> None:
 
 
 def _answer(call: Call, error: ErrorCode, rows: tuple[api.Api, ...]) -> None:
-    response = call.make(
+    call.respond_with_bytes(_body(call.schema, error, rows))
+
+
+@cache
+def _body(schema: Schema, error: ErrorCode, rows: tuple[api.Api, ...]) -> bytes:
+    """The same for all clients: when thousands connect again at once, it is encoded for the first one."""
+    response = schema.make(
         "ApiVersionsResponse",
         error_code=error,
-        api_keys=tuple(_api_version(call, row) for row in rows),
+        api_keys=tuple(_api_version(schema, row) for row in rows),
         throttle_time=NO_THROTTLE,
-        **({} if error or call.version < FEATURES_FROM else _features(call)),
+        **({} if error or schema.version < FEATURES_FROM else _features(schema)),
     )
-    call.respond(response)
+    return schema.write(response)
 
 
-def _features(call: Call) -> dict[str, Any]:
+def _features(schema: Schema) -> dict[str, Any]:
     """The protocol of KIP-848 is served. ``transaction.version`` is not a feature here, so its level is 0."""
-    supported = call.make("SupportedFeatureKey", name=GROUP_VERSION, min_version=0, max_version=FEATURE_MAX_VERSION)
-    finalized = call.make(
+    supported = schema.make("SupportedFeatureKey", name=GROUP_VERSION, min_version=0, max_version=FEATURE_MAX_VERSION)
+    finalized = schema.make(
         "FinalizedFeatureKey",
         name=GROUP_VERSION,
         max_version_level=FEATURE_MAX_VERSION,
         min_version_level=FEATURE_MAX_VERSION,
     )
     return {
-        "supported_features": (supported,) if call.version >= FEATURES_FROM_ZERO_FROM else (),
+        "supported_features": (supported,) if schema.version >= FEATURES_FROM_ZERO_FROM else (),
         "finalized_features_epoch": FEATURES_EPOCH,
         "finalized_features": (finalized,),
     }
 
 
-def _api_version(call: Call, row: api.Api) -> Any:
+def _api_version(schema: Schema, row: api.Api) -> Any:
     min_version = row.min_version if row.advertised_min_version is None else row.advertised_min_version
-    return call.make("ApiVersion", api_key=row.key, min_version=min_version, max_version=row.max_version)
+    return schema.make("ApiVersion", api_key=row.key, min_version=min_version, max_version=row.max_version)
