@@ -97,6 +97,15 @@ class KernelSync:
         return -result
 
 
+def _forget_unused() -> None:
+    """The child of a fork has none of the parent's contexts, and must not take the signals of its eventfds."""
+    while KernelSync._unused:
+        os.close(KernelSync._unused.pop().fileno())
+
+
+os.register_at_fork(after_in_child=_forget_unused)
+
+
 def _error(call: str) -> OSError:
     number = ctypes.get_errno()
     return OSError(number, f"{call}: {os.strerror(number)}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import platform
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,6 +56,32 @@ def test_what_cannot_be_synced_is_refused(kernel_sync: KernelSync, tmp_path: Pat
         kernel_sync.start(pipe[0])
     assert refusal.value.errno == errno.EBADF
     assert kernel_sync.take_error_number() is None
+
+
+FORK = """
+import os, sys
+from callboard.runtime.disk.kernel_sync import KernelSync
+
+def sync():
+    kernel_sync = KernelSync.take()
+    fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+    os.write(fd, b"x" * 5000)
+    kernel_sync.start(fd)
+    kernel_sync.wait()
+    assert kernel_sync.take_error_number() == 0
+    return kernel_sync
+
+sync().release()
+child = os.fork()
+sync()
+if child:
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_child_of_a_fork_does_not_take_what_the_parent_has_left(kernel_sync: KernelSync, tmp_path: Path) -> None:
+    """A context belongs to the process that made it: the child's call with it fails with EINVAL."""
+    subprocess.run([sys.executable, "-c", FORK, str(tmp_path / "file")], check=True, timeout=60)
 
 
 def test_unused_one_is_taken_again(kernel_sync: KernelSync) -> None:
