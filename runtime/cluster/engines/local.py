@@ -19,7 +19,8 @@ from ....actors.text import format_count
 from ...disk.disk import Disk
 from ..store import StoreUnavailable, check_key
 from .folder import LIMIT_S, Folder, FolderStore, folder_of
-from .value_log import ValueLog
+from .kernel_creates import KernelCreates
+from .value_log import BegunCreate, ValueLog
 
 LOGGED = "wal/"
 """Keys below it, like wal/SESSION/NUMBER, are in the value log of their session."""
@@ -43,6 +44,18 @@ class ValueLogs:
 
     def create(self, key: str, value: bytes) -> bool:
         return self._written_log(key).create(_name(key), value)
+
+    def begin_create(self, key: str, value: bytes) -> BegunCreate | None:
+        """See ``ValueLog.begin_create``. None also if the log is not open."""
+        if not self._guard.acquire(blocking=False):
+            return None
+        try:
+            log = self._open.get(_session(key))
+            if log is not None:
+                self._open.move_to_end(_session(key))
+        finally:
+            self._guard.release()
+        return None if log is None else log.begin_create(_name(key), value)
 
     def put(self, key: str, value: bytes) -> None:
         self._written_log(key).put(_name(key), value)
@@ -93,7 +106,7 @@ class ValueLogs:
 
 
 class CreateThread:
-    """Creates logged values in a thread of its own, so that they do not wait for other operations.
+    """Creates logged values in a thread of its own, so that they do not wait for other operations. It may block.
 
     There is no time limit: a local disk that hangs stops the whole machine. A task for the limit of each round would
     cost a tenth of a commit's CPU time.
@@ -159,13 +172,15 @@ class MachineStore(FolderStore):
         super().__init__(folder, limit_s)
         self._logs = logs
         self._creates = CreateThread(logs)
+        self._kernel_creates = KernelCreates(logs.begin_create)
 
     async def create(self, key: str, value: bytes) -> bool:
         if not _is_logged(key):
             return await super().create(key, value)
         check_key(key)
         try:
-            return await self._creates.create(key, value)
+            begun = self._kernel_creates.create(key, value)
+            return await (self._creates.create(key, value) if begun is None else begun)
         except OSError as error:
             raise self._translated(error) from error
 
@@ -208,6 +223,7 @@ class MachineStore(FolderStore):
         await self._operations.run("sync", self._call(self._logs.sync))
 
     async def close(self) -> None:
+        self._kernel_creates.close()
         self._creates.close()
         await super().close()
 

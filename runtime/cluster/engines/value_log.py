@@ -11,8 +11,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from enum import IntEnum
+from functools import partial
 from pathlib import Path
 from struct import Struct
 from threading import Lock
@@ -27,6 +28,7 @@ LOCK_WAIT_S = 4.0
 LOCK_POLL_S = 0.002
 DELETED_BYTES_MAX = 4 * 1024 * 1024
 SALT_BYTES = 16
+SHORT_BYTES = 256 * 1024  # written to the page cache in about 50 us
 
 _HEAD = Struct(">BIIH")  # kind, checksum of the rest, length of the value, length of the name
 _COVERED = Struct(">BIH")
@@ -48,6 +50,13 @@ class Place(NamedTuple):
     size: int
 
 
+class BegunCreate(NamedTuple):
+    """A value that is written, but not durable. ``end``: to be called with the error of the file's sync, or None."""
+
+    fd: int
+    end: Callable[[OSError | None], None]
+
+
 class ValueLog:
     """Methods block, raise OSError, and may be called by several threads. ``folder`` exists when a value is stored."""
 
@@ -66,6 +75,42 @@ class ValueLog:
                 return False
             self._append(file, file.record(Kind.VALUE, name, value))
             return True
+
+    def begin_create(self, name: str, value: bytes) -> BegunCreate | None:
+        """Write a new value, and leave its sync to the caller. Nobody else uses the log before it has ended.
+
+        Does not block: None, and nothing is done, if the log is in use, another process has changed it, the value is
+        large or exists, or space has to be allocated. Then use ``create``.
+        """
+        if not self._guard.acquire(blocking=False):
+            return None
+        with ExitStack() as locks:
+            locks.callback(self._guard.release)
+            file, lock_fd = self._file, self._lock_fd
+            if file is None or lock_fd is None or self._failure is not None:
+                return None
+            try:
+                self._disk.lock(lock_fd)
+            except OSError:
+                return None
+            locks.callback(self._disk.lock, lock_fd, hold=False)
+            if name in file.places or not file.has_room(len(name) + len(value)) or file.has_grown():
+                return None
+            record = file.record(Kind.VALUE, name, value)
+            try:
+                file.write(record, must_sync=False)
+            except OSError:
+                self._cut(file)
+                return None
+            held_locks = locks.pop_all()
+        return BegunCreate(file.fd, partial(self._end_create, file, record, held_locks))
+
+    def _end_create(self, file: _File, record: bytes, locks: ExitStack, error: OSError | None) -> None:
+        with locks:
+            if error is None:
+                file.apply(record)
+            else:
+                self._cut(file)
 
     def put(self, name: str, value: bytes) -> None:
         with self._locked(for_writing=True) as file:
@@ -168,13 +213,16 @@ class ValueLog:
         try:
             file.write(records, must_sync=must_sync)
         except OSError:
-            # After a failed sync the system takes the pages for written, so nobody may read them.
-            try:
-                file.cut()
-            except OSError as error:
-                self._failure = error
+            self._cut(file)
             raise
         file.apply(records)
+
+    def _cut(self, file: _File) -> None:
+        """After a failed sync the system takes the pages for written, so nobody may read them."""
+        try:
+            file.cut()
+        except OSError as error:
+            self._failure = error
 
     def _move(self, file: _File) -> None:
         """Copy the values to the next file, and remove this one."""
@@ -200,8 +248,8 @@ class _File:
         self.places: dict[str, Place] = {}
         self.end = SALT_BYTES
         self.value_bytes = 0
+        self.fd = fd
         self._disk = disk
-        self._fd = fd
         self._allocated = allocated
 
     @property
@@ -215,7 +263,7 @@ class _File:
 
     def has_grown(self) -> bool:
         """Whether another process has written behind the end."""
-        return self._disk.read(self._fd, 1, self.end) not in (b"", b"\0")
+        return self._disk.read(self.fd, 1, self.end) not in (b"", b"\0")
 
     def apply(self, records: bytes) -> bool:
         """Apply records that are in the file at ``end``. Returns whether the file is complete."""
@@ -232,13 +280,17 @@ class _File:
 
     def value(self, name: str) -> bytes | None:
         place = self.places.get(name)
-        return None if place is None else read_at(self._disk, self._fd, place.size, place.position)
+        return None if place is None else read_at(self._disk, self.fd, place.size, place.position)
+
+    def has_room(self, size: int) -> bool:
+        """Whether a value and its name of this size together are written in microseconds."""
+        return size <= SHORT_BYTES and self.end + _HEAD.size + size <= self._allocated
 
     def write(self, records: bytes, *, must_sync: bool) -> None:
         end = self.end + len(records)
         if end > self._allocated:
             self._allocate(end)
-        write_all(self._disk, self._fd, records, self.end)
+        write_all(self._disk, self.fd, records, self.end)
         if must_sync:
             self.sync()
 
@@ -246,21 +298,21 @@ class _File:
         """A sync of a file that grows takes longer."""
         self._allocated = end
         with suppress(OSError):
-            write_all(self._disk, self._fd, bytes(self._disk.ahead_bytes), end)
+            write_all(self._disk, self.fd, bytes(self._disk.ahead_bytes), end)
             self._allocated = end + self._disk.ahead_bytes
 
     def cut(self) -> None:
         """Remove what is behind the last whole record."""
-        self._disk.truncate(self._fd, self.end)
+        self._disk.truncate(self.fd, self.end)
         self._allocated = self.end
 
     def sync(self) -> None:
-        if self._fd >= 0:
-            self._disk.sync(self._fd)
+        if self.fd >= 0:
+            self._disk.sync(self.fd)
 
     def close(self) -> None:
-        if self._fd >= 0:
-            self._disk.close(self._fd)
+        if self.fd >= 0:
+            self._disk.close(self.fd)
 
 
 def _read_file(disk: Disk, path: Path) -> _File | None:
