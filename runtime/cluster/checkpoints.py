@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine, Iterable
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection, Iterable
 
 from .held_partitions import HeldPartitions
 from .keys import floor_key, floor_prefix, round_key
@@ -40,24 +39,24 @@ class Checkpoints:
     async def write(self) -> None:
         """Bring all batches to segments."""
         async with self._lock:
-            await self._each(self._checkpoint(partition) for partition in self._held.with_batches())
+            await self._each(self._checkpoint, self._held.with_batches())
             await confirm_alive(self._store, self._session)
 
     async def close(self, partitions: Collection[int]) -> None:
         """Write the last manifests of this session for partitions that get no batch any more. They have no tail."""
         async with self._lock:
-            await self._each(self._close(partition) for partition in partitions if partition in self._held)
+            await self._each(self._close, [partition for partition in partitions if partition in self._held])
             await confirm_alive(self._store, self._session)
 
-    async def _each(self, tasks: Iterable[Coroutine[Any, Any, None]]) -> None:
-        """Run coroutines, a few at a time. Waits for all of them before it raises the first error."""
+    async def _each(self, write: Callable[[int], Awaitable[None]], partitions: Iterable[int]) -> None:
+        """Write for each partition, for a few at a time. Waits for all of them before it raises the first error."""
         limit = asyncio.Semaphore(CONCURRENT)
 
-        async def limited(task: Coroutine[Any, Any, None]) -> None:
+        async def limited(partition: int) -> None:
             async with limit:
-                await task
+                await write(partition)
 
-        results = await asyncio.gather(*map(limited, tasks), return_exceptions=True)
+        results = await asyncio.gather(*map(limited, partitions), return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
                 raise result

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from itertools import pairwise
 from unittest.mock import Mock
 
+import pytest
+
 from callboard.runtime.cluster.garbage import GarbageCollector
 from callboard.runtime.cluster.handover import BATCHES, Handover
 from callboard.runtime.cluster.keys import MANIFESTS, REGISTER, manifest_key, register_key, round_key, wal_prefix
@@ -279,3 +281,29 @@ def test_register_that_was_read_before_a_newer_one_is_not_applied_after_it() -> 
         listener.gained.assert_called_once_with({0: 1})
 
     asyncio.run(run())
+
+
+def test_checkpoint_of_many_partitions_may_be_cancelled(recwarn: pytest.WarningsRecorder) -> None:
+    """It writes for some at a time. Coroutines of the others that are never run would cause warnings."""
+
+    async def run() -> None:
+        owner = Owner(partitions=40)
+        await owner.begin()
+        batch = encode_batch(0, 0, 0, [frame_record(0, 0, b"key", b"value")])
+        batches = [(partition, batch) for partition in range(1, owner.partitions)]
+        await owner.log.append(encode_frame(batches), batches)
+        is_writing, never = asyncio.Event(), asyncio.Event()
+
+        async def wait() -> None:
+            is_writing.set()
+            await never.wait()
+
+        owner.store.before["create "] = wait
+        checkpoint = asyncio.create_task(owner.log.checkpoint())
+        await is_writing.wait()
+        checkpoint.cancel()
+        await asyncio.wait({checkpoint})
+        assert checkpoint.cancelled()
+
+    asyncio.run(run())
+    assert not recwarn.list
