@@ -183,6 +183,7 @@ class Session:
             await self._handover.give(self._handover.surplus(register))
         await self._handover.close(list(self._owned))
         await self.log.seal()
+        self._tasks["watch"].cancel()  # a register without this session would fence it
         await self.register.change(lambda register: register.without_nodes([self.name]), self._confirm_alive)
         self.halt()
 
