@@ -20,6 +20,7 @@ from .handover import Handover
 from .keys import alive_key, register_key
 from .lease import Lease
 from .liveness import Liveness
+from .outage import Outage
 from .patient_store import PatientStore
 from .register import Endpoint, Register, expected_partitions
 from .register_log import RegisterLog
@@ -232,12 +233,14 @@ class Session:
 
     async def _watch(self) -> None:
         interval_s = self._environment.ttl_s / LOOKS_PER_TTL
+        outage = Outage("the store is not available", self.name)
         while True:
             try:
                 await self._look()
                 await self._store.impatient.wait_for_change(interval_s)
+                outage.end()
             except StoreUnavailable as error:
-                log.warning("the store is not available", session=self.name, reason=str(error))
+                outage.note(error)
                 await self._environment.sleep(interval_s)
 
     async def _look(self) -> None:

@@ -1,0 +1,35 @@
+"""An outage of the store: what is tried several times a second is logged once for each reason, and when it is over."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..common.logs import get_logger
+from .store import StoreUnavailable
+
+REASONS_MAX: Final = 8
+"""Reasons that are logged of one outage. Some have numbers in them that change."""
+
+log = get_logger("callboard.cluster")
+
+
+class Outage:
+    """``event`` and ``session``: of the log's lines. ``session``: "" for a process that is no node."""
+
+    def __init__(self, event: str, session: str = "") -> None:
+        self._event = event
+        self._fields = {"session": session} if session else {}
+        self._reasons: set[str] = set()
+
+    def note(self, error: StoreUnavailable) -> None:
+        """The store did not answer."""
+        reason = str(error)
+        if reason not in self._reasons and len(self._reasons) < REASONS_MAX:
+            self._reasons.add(reason)
+            log.warning(self._event, **self._fields, reason=reason)
+
+    def end(self) -> None:
+        """The store has answered. Does nothing without an outage."""
+        if self._reasons:
+            self._reasons.clear()
+            log.info("the store is available again", **self._fields)

@@ -1,0 +1,83 @@
+"""What the log says while a node's store does not answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from unittest.mock import Mock
+
+import pytest
+
+from callboard.runtime.cluster.outage import REASONS_MAX, Outage
+from callboard.runtime.cluster.session import NodeIdentity, Session, SessionListener
+from callboard.runtime.cluster.session_environment import SessionEnvironment
+from callboard.runtime.cluster.store import StoreUnavailable
+from callboard.runtime.log.partition_counts import PartitionCounts
+
+from .memory_store import Memory, MemoryStore
+
+TTL_S = 0.04
+FAILURES = 20
+"""Of each task. The log had a line for each."""
+
+
+class FailingStore(MemoryStore):
+    """``reads``, ``signs``: how often a read and a sign of life have failed."""
+
+    def __init__(self, memory: Memory) -> None:
+        super().__init__(memory)
+        self.is_out = False
+        self.reads = self.signs = 0
+
+    async def get(self, keys: Sequence[str]) -> list[bytes | None]:
+        if self.is_out:
+            self.reads += 1
+            raise StoreUnavailable("no answer")
+        return await super().get(keys)
+
+    async def put(self, key: str, value: bytes) -> None:
+        if self.is_out:
+            self.signs += 1
+            raise StoreUnavailable("no answer")
+        await super().put(key, value)
+
+
+def count(caplog: pytest.LogCaptureFixture, event: str) -> int:
+    return sum(event in record.getMessage() for record in caplog.records)
+
+
+def test_outage_is_logged_once_and_when_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
+    """A node looks and gives a sign of life several times a second: an hour's outage was tens of thousands of lines."""
+
+    async def run() -> None:
+        store = FailingStore(Memory())
+        listener = Mock(spec=SessionListener)
+        listener.followed_key.return_value = None
+        session = Session(store, SessionEnvironment(ttl_s=TTL_S), NodeIdentity("a", {}), listener)
+        await session.register.create(PartitionCounts(1, 0))
+        await session.join()
+        running = asyncio.create_task(session.run())
+        store.is_out = True
+        while min(store.reads, store.signs) < FAILURES:
+            await asyncio.sleep(TTL_S)
+        store.is_out = False
+        while count(caplog, "the store is available again") < 2:
+            await asyncio.sleep(TTL_S)
+        session.halt()
+        await running
+
+    with caplog.at_level("INFO"):
+        asyncio.run(run())
+    assert count(caplog, "the store is not available") == 1
+    assert count(caplog, "sign of life not written") == 1
+
+
+def test_reasons_are_logged_once_each_and_not_without_end(caplog: pytest.LogCaptureFixture) -> None:
+    outage = Outage("out")
+    for number in range(2 * REASONS_MAX):
+        for _ in range(3):
+            outage.note(StoreUnavailable(f"{number} ms"))
+    assert count(caplog, "out") == REASONS_MAX
+    outage.end()
+    outage.note(StoreUnavailable("0 ms"))
+    assert count(caplog, "out") == REASONS_MAX + 1
