@@ -36,7 +36,7 @@ class Lease:
 
     async def begin(self) -> None:
         """Write the first sign of life. On a slow machine the lease may have ended by then. Raises Fenced."""
-        outage = Outage("waiting for the store", self._session)
+        outage = Outage("waiting for the store", session=self._session)
         while True:
             try:
                 await self.renew()
@@ -59,7 +59,7 @@ class Lease:
     async def keep(self) -> None:
         """Renew the lease until it is fenced. Raises Fenced."""
         interval_s = self._environment.ttl_s / BEATS_PER_TTL
-        outage = Outage("sign of life not written", self._session)
+        outage = Outage("sign of life not written", session=self._session)
         while True:
             started_s = self._environment.now()
             try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ..common.logs import get_logger
-from .store import StoreUnavailable
+from .store import StoreRefused, StoreUnavailable
 
 REASONS_MAX: Final = 8
 """Reasons that are logged of one outage. Some have numbers in them that change."""
@@ -14,15 +14,15 @@ log = get_logger("callboard.cluster")
 
 
 class Outage:
-    """``event`` and ``session``: of the log's lines. ``session``: "" for a process that is no node."""
+    """``event`` and ``fields``: of the log's lines."""
 
-    def __init__(self, event: str, session: str = "") -> None:
+    def __init__(self, event: str, **fields: str) -> None:
         self._event = event
-        self._fields = {"session": session} if session else {}
+        self._fields = fields
         self._reasons: set[str] = set()
 
-    def note(self, error: StoreUnavailable) -> None:
-        """The store did not answer."""
+    def note(self, error: StoreUnavailable | StoreRefused) -> None:
+        """The store did not answer, or not with what was asked for."""
         reason = str(error)
         if reason not in self._reasons and len(self._reasons) < REASONS_MAX:
             self._reasons.add(reason)

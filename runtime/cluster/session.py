@@ -233,7 +233,7 @@ class Session:
 
     async def _watch(self) -> None:
         interval_s = self._environment.ttl_s / LOOKS_PER_TTL
-        outage = Outage("the store is not available", self.name)
+        outage = Outage("the store is not available", session=self.name)
         while True:
             try:
                 await self._look()

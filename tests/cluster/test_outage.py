@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from unittest.mock import Mock
 
 import pytest
 
+from callboard.runtime.cluster.cluster_node import ClusterNode
+from callboard.runtime.cluster.documents import FormatUnknown
 from callboard.runtime.cluster.outage import REASONS_MAX, Outage
 from callboard.runtime.cluster.session import NodeIdentity, Session, SessionListener
 from callboard.runtime.cluster.session_environment import SessionEnvironment
-from callboard.runtime.cluster.store import StoreUnavailable
+from callboard.runtime.cluster.store import StoreRefused, StoreUnavailable
 from callboard.runtime.log.partition_counts import PartitionCounts
+from callboard.runtime.log.store import OwnershipListener
 
 from .memory_store import Memory, MemoryStore
 
@@ -81,3 +84,66 @@ def test_reasons_are_logged_once_each_and_not_without_end(caplog: pytest.LogCapt
     outage.end()
     outage.note(StoreUnavailable("0 ms"))
     assert count(caplog, "out") == REASONS_MAX + 1
+
+
+class RefusingStore(MemoryStore):
+    """``answer``: raised by each read; None: it answers."""
+
+    answer: StoreRefused | None = None
+
+    async def get(self, keys: Sequence[str]) -> list[bytes | None]:
+        if self.answer is not None:
+            raise self.answer
+        return await super().get(keys)
+
+
+DENIED = StoreRefused("permission denied")
+NEWER = FormatUnknown("the register", "2", "1")
+
+
+@pytest.mark.parametrize(("is_serving", "answer"), [(False, DENIED), (True, NEWER)], ids=["at the start", "newer"])
+def test_node_ends_if_the_store_refuses_it_at_its_start_or_for_good(is_serving: bool, answer: StoreRefused) -> None:
+    async def run() -> None:
+        failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+        store, node = make_node(failed.set_result)
+        store.answer = None if is_serving else answer
+        node.start(Mock(spec=OwnershipListener))
+        while is_serving and not node.own_session:
+            await asyncio.sleep(TTL_S)
+        store.answer = answer
+        assert await failed is answer
+        node.stop()
+
+    asyncio.run(run())
+
+
+def test_node_that_served_joins_again_when_the_store_grants_it_its_rights_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It ended, as all others did, and nobody started them when the rights were back."""
+
+    async def run() -> None:
+        failures: list[Exception] = []
+        store, node = make_node(failures.append)
+        node.start(Mock(spec=OwnershipListener))
+        while not (before := node.own_session):
+            await asyncio.sleep(TTL_S)
+        store.answer = DENIED
+        while "the store refuses this node" not in caplog.text:
+            assert not failures
+            await asyncio.sleep(TTL_S)
+        assert not node.own_session
+        store.answer = None
+        while not node.own_session:
+            await asyncio.sleep(TTL_S)
+        assert node.own_session != before
+        node.stop()
+
+    asyncio.run(run())
+    assert count(caplog, "the store refuses this node") == 1
+
+
+def make_node(on_failed: Callable[[Exception], None]) -> tuple[RefusingStore, ClusterNode]:
+    store = RefusingStore(Memory())
+    identity = NodeIdentity("a", {})
+    return store, ClusterNode(store, SessionEnvironment(ttl_s=TTL_S), identity, PartitionCounts(1, 0), on_failed)
