@@ -19,7 +19,7 @@ from .known_file import KnownFile, Note
 from .outage import Outage
 from .patient_store import PatientStore
 from .register import Register
-from .register_log import RegisterLog
+from .register_log import RegisterLog, newest_register
 from .session import NodeIdentity, Phase, Session
 from .session_environment import SessionEnvironment
 from .session_producer_ids import SessionProducerIds
@@ -190,6 +190,8 @@ class ClusterNode:
         session = Session(self.store, self._environment, identity, self)
         if self.known_file is not None:
             await self.known_file.compare(self.store)
+        if self.register is not None:
+            await require_cluster(self.store, self.register.cluster_id)
         try:
             await session.register.create(self.counts)
             self.secret = await self._read_secret()
@@ -251,3 +253,11 @@ class ClusterNode:
 
 async def _believe() -> None:
     """No name of a register's version is used again while its newest ones are there."""
+
+
+async def require_cluster(store: Store, served: str) -> None:
+    """Raises StartError if the store does not have the cluster any more in which this process has ``served``."""
+    newest = await newest_register(PatientStore(store))
+    if newest is None or newest.cluster_id != served:
+        holds = "no cluster" if newest is None else f"the cluster {newest.cluster_id}"
+        raise StartError(f"the store has {holds}, but this node served the cluster {served}: restore the store")

@@ -11,6 +11,7 @@ import pytest
 from callboard.runtime.cluster.cluster_node import ClusterNode
 from callboard.runtime.cluster.documents import FormatUnknown
 from callboard.runtime.cluster.outage import REASONS_MAX, Outage
+from callboard.runtime.cluster.register_log import RegisterLog
 from callboard.runtime.cluster.session import NodeIdentity, Session, SessionListener
 from callboard.runtime.cluster.session_environment import SessionEnvironment
 from callboard.runtime.cluster.store import StoreRefused, StoreUnavailable
@@ -141,6 +142,34 @@ def test_node_that_served_joins_again_when_the_store_grants_it_its_rights_back(
 
     asyncio.run(run())
     assert count(caplog, "the store refuses this node") == 1
+
+
+@pytest.mark.parametrize("is_other", [False, True], ids=["emptied", "another cluster"])
+def test_node_that_served_does_not_begin_anew_in_a_store_without_its_cluster(is_other: bool) -> None:
+    """All that it had acknowledged would be gone, and nobody would notice."""
+
+    async def run() -> None:
+        failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+        store, node = make_node(failed.set_result)
+        node.start(Mock(spec=OwnershipListener))
+        while not node.own_session:
+            await asyncio.sleep(TTL_S)
+        store.answer = DENIED
+        while node.own_session:
+            await asyncio.sleep(TTL_S)
+        other = MemoryStore(Memory())
+        if is_other:
+            await RegisterLog(other, SessionEnvironment()).create(PartitionCounts(1, 0))
+        store._memory = other._memory
+        store.answer = None
+        while not failed.done():
+            assert not node.own_session
+            await asyncio.sleep(TTL_S)
+        holds = "the cluster " if is_other else "no cluster"
+        assert str(await failed).startswith(f"the store has {holds}")
+        node.stop()
+
+    asyncio.run(run())
 
 
 def make_node(on_failed: Callable[[Exception], None]) -> tuple[RefusingStore, ClusterNode]:
