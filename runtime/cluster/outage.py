@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from ..common.logs import get_logger
 from .store import StoreRefused, StoreUnavailable
 
 REASONS_MAX: Final = 8
-"""Reasons that are logged of one outage. Some have numbers in them that change."""
+"""Reasons that are logged of one outage."""
+NUMBER: Final = re.compile(r"\d+")
+"""In a reason: of a temporary file, or of a time. Reasons that differ in numbers only are one."""
 
 log = get_logger("callboard.cluster")
 
@@ -24,8 +27,9 @@ class Outage:
     def note(self, error: StoreUnavailable | StoreRefused) -> None:
         """The store did not answer, or not with what was asked for."""
         reason = str(error)
-        if reason not in self._reasons and len(self._reasons) < REASONS_MAX:
-            self._reasons.add(reason)
+        kind = NUMBER.sub("", reason)
+        if kind not in self._reasons and len(self._reasons) < REASONS_MAX:
+            self._reasons.add(kind)
             log.warning(self._event, **self._fields, reason=reason)
 
     def end(self) -> None:

@@ -79,11 +79,11 @@ def test_outage_is_logged_once_and_when_it_is_over(caplog: pytest.LogCaptureFixt
 def test_reasons_are_logged_once_each_and_not_without_end(caplog: pytest.LogCaptureFixture) -> None:
     outage = Outage("out")
     for number in range(2 * REASONS_MAX):
-        for _ in range(3):
-            outage.note(StoreUnavailable(f"{number} ms"))
+        for seconds in range(3):
+            outage.note(StoreUnavailable(f"{'x' * number} after {seconds} s"))
     assert count(caplog, "out") == REASONS_MAX
     outage.end()
-    outage.note(StoreUnavailable("0 ms"))
+    outage.note(StoreUnavailable(" after 0 s"))
     assert count(caplog, "out") == REASONS_MAX + 1
 
 
