@@ -13,7 +13,7 @@ from ..client.acls import create_acls, delete_acls, list_acls
 from ..common.errors import StartError
 from ..common.ip_addresses import java_form
 from ..common.printing import print_line
-from ..security.acl_filters import AclFilter, why_not_created
+from ..security.acl_filters import AclFilter, why_no_host, why_not_created
 from ..security.acls import ANY_HOST, Acl, PatternType, Permission
 from ..security.resources import CLUSTER_NAME, Operation, ResourceType
 from .main import make_app
@@ -79,6 +79,10 @@ def list_(
     with connect(bootstrap_server, timeout) as cluster:
         acls = sorted({acl for each in filters for acl in list_acls(cluster, each)})
     show_rows(table_of(acls), f"no such ACLs on {bootstrap_server}", as_json=as_json)
+    unmatched = list(filter(None, (why_no_host(acl.host) for acl in acls)))
+    if unmatched and not as_json:
+        reasons = "; ".join(dict.fromkeys(unmatched))
+        print_line(f"no client matches {format_count(len(unmatched), 'ACL')} of these: {reasons}")
 
 
 @app.command("add")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from ...actors.callboard_error import CallboardError
 from ..common.errors import StartError
@@ -13,11 +13,13 @@ from ..log.partition_counts import PartitionCounts
 from ..log.store import OwnershipListener
 from .continuity import Known, Reconnecting, StoreOlder
 from .credentials import SECRET_BYTES
+from .documents import FormatUnknown
 from .keys import SECRET_KEY
 from .known_file import KnownFile, Note
+from .outage import Outage
 from .patient_store import PatientStore
 from .register import Register
-from .register_log import RegisterLog
+from .register_log import RegisterLog, newest_register
 from .session import NodeIdentity, Phase, Session
 from .session_environment import SessionEnvironment
 from .session_producer_ids import SessionProducerIds
@@ -25,7 +27,10 @@ from .store import Store, StoreRefused, settle
 from .wal import Fenced
 
 REJOIN_PAUSE_S = 0.1
+REFUSED_PAUSE_S = 1.0
 REPORT_LIMIT_S = 10.0
+FINAL: Final = (FormatUnknown, StoreOlder)
+"""Refusals that no repair of the store's rights ends."""
 
 log = get_logger("callboard.cluster")
 
@@ -137,10 +142,10 @@ class ClusterNode:
             log.info("left the cluster", session=self.session.name)
 
     async def _run(self) -> None:
+        refusals = Outage("the store refuses this node", node=self.name)
         try:
             while not self._is_stopping:
-                await self._run_session()
-                await self._environment.sleep(REJOIN_PAUSE_S)
+                await self._environment.sleep(await self._run_session_if_allowed(refusals))
         except StoreOlder as error:
             log.error("the store is an older copy", reason=str(error))
             await self._report_older_store(error)
@@ -163,12 +168,30 @@ class ClusterNode:
         except (StoreRefused, StartError, TimeoutError) as failure:
             log.error("the other nodes could not be told", reason=str(failure))
 
-    async def _run_session(self) -> None:
+    async def _run_session_if_allowed(self, refusals: Outage) -> float:
+        """Returns the seconds until the next session. A store that refuses a node may have rights taken for a while.
+
+        Raises StoreRefused if that is for good, or if it has never let the node in: then its settings are wrong.
+        """
+        try:
+            await self._run_session(refusals)
+        except FINAL:
+            raise
+        except StoreRefused as error:
+            if not self.secret:
+                raise
+            refusals.note(error)
+            return REFUSED_PAUSE_S
+        return REJOIN_PAUSE_S
+
+    async def _run_session(self, refusals: Outage) -> None:
         is_draining = self.session is not None and self.session.is_draining
         identity = self._identity._replace(is_draining=is_draining)
         session = Session(self.store, self._environment, identity, self)
         if self.known_file is not None:
             await self.known_file.compare(self.store)
+        if self.register is not None:
+            await require_cluster(self.store, self.register.cluster_id)
         try:
             await session.register.create(self.counts)
             self.secret = await self._read_secret()
@@ -176,6 +199,7 @@ class ClusterNode:
             is_new = await session.join()
             if session.register.current is not None:
                 self._start_session(session.register.current, is_new=is_new)
+            refusals.end()
             log.info("joined the cluster", session=session.name)
             await session.run()
         except Fenced as error:
@@ -229,3 +253,11 @@ class ClusterNode:
 
 async def _believe() -> None:
     """No name of a register's version is used again while its newest ones are there."""
+
+
+async def require_cluster(store: Store, served: str) -> None:
+    """Raises StartError if the store does not have the cluster any more in which this process has ``served``."""
+    newest = await newest_register(PatientStore(store))
+    if newest is None or newest.cluster_id != served:
+        holds = "no cluster" if newest is None else f"the cluster {newest.cluster_id}"
+        raise StartError(f"the store has {holds}, but this node served the cluster {served}: restore the store")

@@ -22,7 +22,7 @@ FROM_GIVER_TO_TAKER = 2
 """The giver creates one more manifest, and the next owner the one after it."""
 TAKEN_PAUSE_S = 0.02
 
-Change = Callable[[Callable[[Register], Register | None]], Awaitable[object]]
+Change = Callable[[Callable[[Register], Register | None]], Awaitable[Register | None]]
 
 
 def batch_size(count: int) -> int:
@@ -63,11 +63,13 @@ class Handover:
         await self._log.checkpoint()
         size = batch_size(len(partitions))
         for first in range(0, len(partitions), size):
-            await self._give_at_once(partitions[first : first + size])
+            if not await self._give_at_once(partitions[first : first + size]):
+                break
 
-    async def _give_at_once(self, partitions: Collection[int]) -> None:
+    async def _give_at_once(self, partitions: Collection[int]) -> bool:
+        """Whether there is a node to give more to. Others that leave as well load nothing: nobody waits for them."""
         held, session = self._log.held, self._log.session
-        manifests = [manifest_key(p, held[p].manifest.version + FROM_GIVER_TO_TAKER) for p in partitions]
+        manifests = {p: manifest_key(p, held[p].manifest.version + FROM_GIVER_TO_TAKER) for p in partitions}
         await self.close(partitions)
 
         def with_other_owners(register: Register) -> Register | None:
@@ -75,8 +77,13 @@ class Handover:
             owned = [partition for partition in partitions if register.owners[partition] == session]
             return register.given({partition: wanted[partition] for partition in owned}) if owned else None
 
-        await self._change(with_other_owners)
-        await self._wait_for(manifests)
+        changed = await self._change(with_other_owners)
+        if changed is None:
+            return True
+        taking = {other for other, node in changed.nodes.items() if other != session and not node.is_draining}
+        if awaited := [key for partition, key in manifests.items() if changed.owners[partition] in taking]:
+            await self._wait_for(awaited)
+        return bool(taking)
 
     async def _wait_for(self, keys: Sequence[str]) -> None:
         """Until the next owners have created these manifests, for a short time at most. So no loads wait for others."""

@@ -6,13 +6,11 @@ the same counter for a whole TTL, or waits for a whole TTL after the tombstone.
 
 from __future__ import annotations
 
-from ..common.logs import get_logger
 from .keys import alive_key
+from .outage import Outage
 from .session_environment import BEATS_PER_TTL, LOOKS_PER_TTL, SessionEnvironment
 from .store import Store, StoreUnavailable
 from .wal import confirm_alive
-
-log = get_logger("callboard.cluster")
 
 
 class Lease:
@@ -38,13 +36,15 @@ class Lease:
 
     async def begin(self) -> None:
         """Write the first sign of life. On a slow machine the lease may have ended by then. Raises Fenced."""
+        outage = Outage("waiting for the store", session=self._session)
         while True:
             try:
                 await self.renew()
             except StoreUnavailable as error:
-                log.warning("waiting for the store", reason=str(error))
+                outage.note(error)
                 await self._environment.sleep(self._environment.ttl_s / LOOKS_PER_TTL)
             else:
+                outage.end()
                 return
 
     async def renew(self) -> None:
@@ -59,10 +59,13 @@ class Lease:
     async def keep(self) -> None:
         """Renew the lease until it is fenced. Raises Fenced."""
         interval_s = self._environment.ttl_s / BEATS_PER_TTL
+        outage = Outage("sign of life not written", session=self._session)
         while True:
             started_s = self._environment.now()
             try:
                 await self.renew()
             except StoreUnavailable as error:
-                log.warning("sign of life not written", session=self._session, reason=str(error))
+                outage.note(error)
+            else:
+                outage.end()
             await self._environment.sleep(max(0.0, started_s + interval_s - self._environment.now()))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..common.logs import get_logger
 from .keys import REGISTER
+from .outage import Outage
 from .register import Register
 from .register_log import RegisterLog
 from .session_environment import SessionEnvironment
@@ -13,8 +13,6 @@ from .store import Store, StoreUnavailable
 
 LOOK_INTERVAL_S = 1.0
 """A store that announces changes is looked at as soon as one is announced."""
-
-log = get_logger("callboard.cluster")
 
 
 class RegisterFollower:
@@ -40,12 +38,14 @@ class RegisterFollower:
 
     async def run(self) -> None:
         """Follow the register until cancelled. Raises StoreRefused, and StartError if the store was emptied."""
+        outage = Outage("the store is not available")
         while True:
             try:
                 await self._look()
                 await self._store.wait_for_change(LOOK_INTERVAL_S)
+                outage.end()
             except StoreUnavailable as error:
-                log.warning("the store is not available", reason=str(error))
+                outage.note(error)
                 await self._environment.sleep(LOOK_INTERVAL_S)
 
     async def _look(self) -> None:

@@ -20,6 +20,7 @@ from .handover import Handover
 from .keys import alive_key, register_key
 from .lease import Lease
 from .liveness import Liveness
+from .outage import Outage
 from .patient_store import PatientStore
 from .register import Endpoint, Register, expected_partitions
 from .register_log import RegisterLog
@@ -183,6 +184,7 @@ class Session:
             await self._handover.give(self._handover.surplus(register))
         await self._handover.close(list(self._owned))
         await self.log.seal()
+        self._tasks["watch"].cancel()  # a register without this session would fence it
         await self.register.change(lambda register: register.without_nodes([self.name]), self._confirm_alive)
         self.halt()
 
@@ -231,12 +233,14 @@ class Session:
 
     async def _watch(self) -> None:
         interval_s = self._environment.ttl_s / LOOKS_PER_TTL
+        outage = Outage("the store is not available", session=self.name)
         while True:
             try:
                 await self._look()
                 await self._store.impatient.wait_for_change(interval_s)
+                outage.end()
             except StoreUnavailable as error:
-                log.warning("the store is not available", session=self.name, reason=str(error))
+                outage.note(error)
                 await self._environment.sleep(interval_s)
 
     async def _look(self) -> None:

@@ -21,6 +21,7 @@ from ..topics.ids import shared_offsets_topic_id
 from ..topics.store import NewTopic
 from ..topics.topic import Topic
 from .cluster_node import ClusterNode
+from .documents import FormatUnknown
 from .keys import TOPICS, number_of, version_key
 from .offset_cleanups import DeleteOffsets, OffsetCleanups
 from .patient_store import PatientStore
@@ -37,6 +38,7 @@ from .topics_log import TopicsLog
 
 CREATED_BY_ANOTHER_NODE = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.TOPIC_ALREADY_EXISTS)
 """Refusals of a topic that may exist now."""
+REFUSED_PAUSE_S = 1.0
 
 log = get_logger("callboard.cluster")
 
@@ -81,8 +83,9 @@ class SharedTopics:
 
     async def _begin(self, topics: Sequence[tuple[str, int]], environment: SessionEnvironment) -> None:
         try:
-            await self._follower.follow()
-        except StoreRefused:
+            while not await self._follow_first():
+                await environment.sleep(REFUSED_PAUSE_S)
+        except FormatUnknown:
             return  # it was logged
         is_new = await self._joined
         for name, partitions in topics:
@@ -90,6 +93,16 @@ class SharedTopics:
         if is_new:  # until all nodes that are not slow list it; partitions do not move to it before either
             await environment.sleep(environment.calm_s)
         self.ready.set()
+
+    async def _follow_first(self) -> bool:
+        """Whether the store has answered. Raises FormatUnknown."""
+        try:
+            await self._follower.follow()
+        except FormatUnknown:
+            raise
+        except StoreRefused:  # it was logged
+            return False
+        return True
 
     async def _ensure(self, name: str, partitions: int) -> None:
         """Another node may create the topic at the same time."""

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .acls import ANY_NAME, Acl, PatternType, Permission
+from ..common.ip_addresses import java_form
+from .acls import ANY_HOST, ANY_NAME, Acl, PatternType, Permission
 from .resources import CLUSTER_NAME, Operation, ResourceType
 
 CREATED_PATTERNS = (PatternType.LITERAL, PatternType.PREFIXED)
@@ -72,3 +73,19 @@ def why_not_created(acl: Acl) -> str | None:
             "the principal name)"
         )
     return None
+
+
+def why_no_match(acl: Acl) -> str | None:
+    """The reason why an ACL matches no client, although it can be created, as in Kafka; None if it may match one."""
+    if not acl.principal.startswith("User:"):
+        return f"the principal '{acl.principal}': all clients have one of the type User, as in User:alice"
+    return why_no_host(acl.host)
+
+
+def why_no_host(host: str) -> str | None:
+    """The reason why no client connects from the host of an ACL; None if one may."""
+    try:
+        expected = host if host == ANY_HOST else java_form(host)
+    except ValueError:
+        return f"the host '{host}': expected an IP address, as in 10.0.0.5, or *"
+    return None if host == expected else f"the host '{host}': expected it as {expected}"

@@ -53,7 +53,9 @@ def parse_web(address: str | None, trusted_header: str | None) -> WebOptions | N
     parsed = parse_address("web", address)
     if trusted_header is not None:
         if not HEADER.fullmatch(trusted_header) or trusted_header.lower() in (*RESERVED, *SECRET):
-            raise StartError(f"bad web trust '{trusted_header}': expected the name of a header, as in X-Forwarded-User")
+            raise StartError(
+                f"bad --web-trust '{trusted_header}': expected the name of a header, as in X-Forwarded-User"
+            )
         return WebOptions(parsed, trusted_header)
     if not (parsed.host == LOCALHOST or is_loopback(parsed.host)):
         raise StartError(

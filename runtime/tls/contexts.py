@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from ..common.errors import StartError
 from .der import BadCertificate, Certificate, parse_certificate
-from .pem import as_file, certificates_in, has_private_key, is_encrypted
+from .pem import as_file, certificates_in, conversion, has_private_key, is_encrypted
 from .settings import PemSource, TlsSettings
 
 REASONS: Final = {
@@ -99,7 +99,8 @@ def load_keystore(context: ssl.SSLContext, source: PemSource, password: str | No
     certificates = certificates_in(text)
     if not certificates or not has_private_key(text):
         missing = "a private key" if certificates else "a certificate"
-        raise StartError(f"{source.name} has no {missing[2:]}: expected a private key and certificates in PEM")
+        hint = conversion(text, source.path)
+        raise StartError(f"{source.name} has no {missing[2:]}: expected a private key and certificates in PEM{hint}")
     try:
         with as_file(text) as path:
             context.load_cert_chain(path, password=partial(_password, source, password))
@@ -111,9 +112,11 @@ def load_keystore(context: ssl.SSLContext, source: PemSource, password: str | No
 
 def load_authorities(context: ssl.SSLContext, source: PemSource) -> None:
     """Raises StartError."""
-    certificates = certificates_in(source.read())
+    text = source.read()
+    certificates = certificates_in(text)
     if not certificates:
-        raise StartError(f"{source.name} has no certificate: expected those of authorities in PEM")
+        hint = conversion(text, source.path)
+        raise StartError(f"{source.name} has no certificate: expected those of authorities in PEM{hint}")
     try:
         context.load_verify_locations(cadata="\n".join(certificates))
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as in Java each one is trusted, not only roots
@@ -130,7 +133,10 @@ def peer_certificate(tls: ssl.SSLObject) -> Certificate | None:
 def _password(source: PemSource, password: str | None) -> str:
     """Called if the private key has a password."""
     if password is None:
-        raise StartError(f"the private key in {source.name} has a password: expected ssl_key_password")
+        raise StartError(
+            f"the private key in {source.name} has a password: expected ssl_key_password, or CALLBOARD_SSL_KEY_PASSWORD"
+            " in the environment, or a key without one, as `openssl pkey -in OLD.pem -out NEW.pem` writes it"
+        )
     return password
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -15,6 +16,11 @@ from ..common.small_files import read_small_file
 
 CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 PRIVATE_KEY: Final = re.compile(r"-----BEGIN ([A-Z]+ )*PRIVATE KEY-----")
+DER_LENGTH: Final = r"(?:[\x00-\x80]|\x81.|\x82.{1,2}|\x83.{2,3}|\x84.{3,4})"
+"""Bytes as Latin-1, in which ``read_pem`` may have made one of two."""
+PKCS12: Final = re.compile(rf"0{DER_LENGTH}\x02\x01\x03", re.DOTALL)
+DER_CERTIFICATE: Final = re.compile(rf"0{DER_LENGTH}0", re.DOTALL)
+JKS: Final = "\xfe\xed\xfe\xed"
 NOT_ALLOWED: Final = stat.S_IWGRP | stat.S_IXGRP | stat.S_IRWXO
 """Permissions that a private key must not have: the rule of PostgreSQL for a key of root. Kafka has none."""
 
@@ -30,7 +36,8 @@ def read_pem(setting: str, path: Path, *, is_private: bool = False) -> str:
     try:
         content = read_small_file(path, BYTES_MAX)
     except OSError as error:
-        raise StartError(f"cannot read {setting} '{path}': {error.strerror}; expected a PEM file") from error
+        on_disk = " on disk, not the output of a command" if error.errno == errno.EINVAL else ""
+        raise StartError(f"cannot read {setting} '{path}': {error.strerror}; expected a PEM file{on_disk}") from error
     mode = content.mode
     if is_private and mode & NOT_ALLOWED:
         who = "every user of this machine" if mode & stat.S_IRWXO else "every user of its group"
@@ -46,6 +53,19 @@ def read_pem(setting: str, path: Path, *, is_private: bool = False) -> str:
 def certificates_in(text: str) -> list[str]:
     """The PEM of each certificate, in order."""
     return CERTIFICATE.findall(text)
+
+
+def conversion(text: str, path: Path | None) -> str:
+    """The format of a file that has no PEM, and the command that converts it; "" if that is not known."""
+    source = "FILE" if path is None else f"'{path}'"
+    if PKCS12.match(text):
+        return f"; it is PKCS12: convert it by `openssl pkcs12 -in {source} -nodes -out NEW.pem`"
+    if text.startswith(JKS):
+        command = f"keytool -importkeystore -srckeystore {source} -destkeystore NEW.p12"
+        return f"; it is JKS: convert it to PKCS12 by `{command}`"
+    if DER_CERTIFICATE.match(text):
+        return f"; it is DER: convert a certificate by `openssl x509 -inform der -in {source} -out NEW.pem`"
+    return ""
 
 
 def has_private_key(text: str) -> bool:

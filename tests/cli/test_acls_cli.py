@@ -106,3 +106,16 @@ def test_server_without_acls_is_named_as_the_reason(
     with ServerProcess(tmp_path_factory.mktemp("open"), settings=TEST_SETTINGS) as server:
         assert acls.main(["list", "--bootstrap-server", server.bootstrap]) == 1
     assert "No Authorizer is configured on the broker (SECURITY_DISABLED)" in capsys.readouterr().err
+
+
+def test_list_names_acls_that_kafkas_tools_can_add_and_no_client_matches(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(acls, "parse_host", str)
+        assert run("add", "User:eve", "read", "--group", "g", "--deny", "--host", "10.0.0.0/8").code == 0
+    run("add", "User:eve", "read", "--group", "g", "--host", "10.0.0.5")
+    note = "no client matches 1 ACL of these: the host '10.0.0.0/8': expected an IP address, as in 10.0.0.5, or *"
+    assert run("list").out.splitlines()[-1] == note
+    assert len(run("list", "--json").json) == 2
+    run("remove", "--principal", "User:eve")

@@ -307,3 +307,45 @@ def test_checkpoint_of_many_partitions_may_be_cancelled(recwarn: pytest.Warnings
 
     asyncio.run(run())
     assert not recwarn.list
+
+
+def test_nobody_waits_for_nodes_that_leave_as_well() -> None:
+    """They load nothing. Without a node to give to, the rest stays: it gets its owner when this session has left."""
+    slept_s = [0.0]
+
+    async def sleep(seconds: float) -> None:
+        slept_s[0] += seconds
+
+    async def run() -> None:
+        owner = Owner(4 * BATCHES, SessionEnvironment(ttl_s=TTL_S, now=lambda: slept_s[0], sleep=sleep))
+        await owner.begin()
+        surplus = owner.handover.surplus(await owner.join(SESSION, TAKER))
+        for session in (SESSION, TAKER):
+            await owner.change(lambda register, name=session: register.with_draining(name, True))  # type: ignore[misc]
+        await owner.handover.give(surplus)
+        assert slept_s == [0.0]
+        assert len(list(owner.log.held)) > len(surplus)  # of two nodes each has half
+
+    asyncio.run(run())
+
+
+def test_session_that_leaves_is_not_fenced_by_the_register_without_it() -> None:
+    async def run() -> None:
+        store = InterruptedStore(Memory())
+        environment = SessionEnvironment(ttl_s=TTL_S)
+        listener = Mock(spec=SessionListener)
+        listener.followed_key.return_value = None
+        session = Session(store, environment, NodeIdentity("a", ENDPOINTS), listener)
+        await session.register.create(PartitionCounts(1, 0))
+        await session.join()
+        running = asyncio.create_task(session.run())
+
+        async def read_meanwhile() -> None:
+            await asyncio.sleep(2 * TTL_S)
+
+        store.announce_change = read_meanwhile  # type: ignore[method-assign]
+        await session.leave()
+        await running
+        listener.fenced.assert_not_called()
+
+    asyncio.run(run())

@@ -107,6 +107,30 @@ async def test_acls_are_created_shown_and_deleted_and_survive_a_restart(tmp_path
         assert await shown(client) == []
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("host", "10.0.0.0/8", "the host '10.0.0.0/8': expected an IP address, as in 10.0.0.5, or *"),
+        ("host", "db.example.com", "the host 'db.example.com': expected an IP address, as in 10.0.0.5, or *"),
+        ("host", "", "the host '': expected an IP address, as in 10.0.0.5, or *"),
+        ("host", "::1", "the host '::1': expected it as 0:0:0:0:0:0:0:1"),
+        ("principal", "Group:a", "the principal 'Group:a': all clients have one of the type User, as in User:alice"),
+    ],
+)
+@async_test
+async def test_acl_that_matches_no_client_is_created_as_in_kafka_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, field: str, value: str, expected: str
+) -> None:
+    matching = [creation(GROUP, "g", READ, host=host) for host in ("*", "10.0.0.1", "0:0:0:0:0:0:0:1")]
+    async with open_to_all(tmp_path) as (_, client):
+        await create(client, *matching, creation(GROUP, "", READ, host="x"))
+        assert "match no client" not in caplog.text
+        changes: dict[str, Any] = {field: value}
+        assert await create(client, creation(GROUP, "g", READ, **changes)) == [("NONE", "")]
+        assert len(await shown(client)) == len(matching) + 1
+    assert f"ACLs that match no client count=1 reason={expected!r}" in caplog.text
+
+
 @async_test
 async def test_acls_need_an_authorizer(tmp_path: Path) -> None:
     async with running_node(tmp_path) as harness:

@@ -52,8 +52,29 @@ def test_path_that_can_be_read_for_ever_is_refused(files: TlsFolder, setting: st
     path = files.folder / "fifo.pem" if kind == "FIFO" else Path("/dev/zero")
     if kind == "FIFO":
         os.mkfifo(path)
-    expected = f"cannot read {setting} '{path}': it is a FIFO, a socket or a device; expected a PEM file"
+    expected = f"cannot read {setting} '{path}': it is a FIFO, a socket or a device; expected a PEM file on disk,"
     assert expected in refusal(files, ssl_client_auth="required", **{setting: str(path)})
+
+
+def openssl(*arguments: str | Path) -> None:
+    subprocess.run(["openssl", *arguments], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("setting", ["ssl_keystore_location", "ssl_truststore_location"])
+def test_formats_that_are_not_pem_are_named_with_the_command_that_converts_them(files: TlsFolder, setting: str) -> None:
+    path = files.folder / "other"
+    converted = {setting: str(path), "ssl_client_auth": "required"}
+    openssl("pkcs12", "-export", "-in", files.keystore, "-out", path, "-passout", "pass:x")
+    path.chmod(0o600)
+    command = f"; it is PKCS12: convert it by `openssl pkcs12 -in '{path}' -nodes -out NEW.pem`"
+    assert refusal(files, **converted).endswith(f" in PEM{command}")
+    openssl("x509", "-in", files.keystore, "-outform", "der", "-out", path)
+    command = f"; it is DER: convert a certificate by `openssl x509 -inform der -in '{path}' -out NEW.pem`"
+    assert refusal(files, **converted).endswith(command)
+    path.write_bytes(b"\xfe\xed\xfe\xed\0\0\0\2")
+    assert "; it is JKS: convert it to PKCS12 by `keytool -importkeystore" in refusal(files, **converted)
+    path.write_bytes(b"0 and text")
+    assert refusal(files, **converted).endswith(" in PEM")
 
 
 def test_fifo_in_place_of_a_changed_file_is_not_waited_for(files: TlsFolder, caplog: pytest.LogCaptureFixture) -> None:
