@@ -115,6 +115,15 @@ def merge_history(table: TableLocation, master: Master = None, as_json: AsJson =
         print_line(f"{format_count(result.removed, kind)} of earlier merges removed")
 
 
+@app.command("forget", short_help="Go on without rows that are lost.")
+def forget_rows(table: TableLocation) -> None:
+    """Accept that files with rows are gone. Without it, queries are refused until copies of them are back."""
+    from ..history.forget import forget_lost
+
+    lost = forget_lost(table)
+    print_line(f"{lost} lost folders or files are no part of the table any more" if lost else "nothing is lost")
+
+
 @app.command("off")
 def turn_off(data: DataFolder) -> None:
     """Let compaction continue without a history. The table stays as it is, and can be used again later."""
