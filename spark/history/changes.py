@@ -140,7 +140,7 @@ def _read_lines(table: HistoryTable) -> list[tuple[str, bytes]]:
 
 
 def _append(table: HistoryTable, fields: Mapping[str, Any]) -> None:
-    line = json.dumps(with_checksum(fields), ensure_ascii=False).encode() + b"\n"
+    line = json.dumps(with_checksum(fields)).encode() + b"\n"  # texts may have halves of surrogate pairs: all is ASCII
     if isinstance(table, FilesTable):
         _append_file(table, line)
     else:

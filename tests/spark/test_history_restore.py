@@ -269,6 +269,16 @@ def test_changes_file_torn_at_any_byte_is_readable(tmp_path: Path) -> None:
         read_changes(table)
 
 
+def test_reason_that_is_not_utf_8_is_recorded(tmp_path: Path) -> None:
+    """As an argument in the encoding of another terminal. It ended with a traceback, before anything was changed."""
+    (tmp_path / "_callboard").mkdir()
+    table: Any = HistoryTable.__new__(HistoryTable)
+    table.path = tmp_path
+    change = NOTE._replace(reason="caf\udce9 f\u00fcr")
+    record_start(table, change)
+    assert read_changes(table) == {"abc": change}
+
+
 def test_changes_file_with_a_flipped_bit_is_refused_or_the_same(tmp_path: Path) -> None:
     """A changed digit would make `undo` write an offset that nobody had committed. Older files have no checksums."""
     (tmp_path / "_callboard").mkdir()
