@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from history_helpers import START_MS, WrittenLog, commit, records_in_log, records_in_table
+from history_helpers import DAY_MS, START_MS, WrittenLog, commit, records_in_log, records_in_table
+from log_helpers import LazyDisk
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -18,9 +20,10 @@ from callboard.actors.ports import Entry
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk, read_file
 from callboard.runtime.log.compaction.history import HistoryMark, remove_history_mark, write_history_mark
+from callboard.runtime.log.compaction.swap import CompactionSettings, compact
 from callboard.runtime.log.folder import INFO_NAME as DATA_INFO_NAME
 from callboard.runtime.log.folder import parse_info
-from callboard.spark.history import HistoryTable, as_of, keep, open_table, remote
+from callboard.spark.history import HistoryTable, as_of, keep, open_table, remote, states
 from callboard.spark.history.file_lists import LIST_NAME
 from callboard.spark.history.files_table import FilesTable
 from callboard.spark.history.forget import forget_lost
@@ -226,3 +229,46 @@ def test_state_with_data_needs_the_newest_commit(spark: SparkSession, tmp_path: 
     write_history_mark(Disk(), log.data, HistoryMark(table.name, INFO.table_id, {0: 4}))
     with pytest.raises(StartError, match=r"its newest commit has log partition 0 up to offset 0, expected 4"):
         as_of(spark, table, START_MS, data=log.data)
+
+
+@pytest.fixture
+def history_of_log(tmp_path: Path) -> tuple[WrittenLog, HistoryTable]:
+    """A log, and a table of it in which a commit has its first two records."""
+    log, path = WrittenLog(tmp_path / "data", 1), tmp_path / "data" / DATA_INFO_NAME
+    log.write(*((START_MS + n, [Entry(0, (commit("g", "t", 0, n),))]) for n in range(20)))
+    cluster_id = parse_info(path, read_file(Disk(), path)).cluster_id
+    table = HistoryTable.create(tmp_path / "history", INFO._replace(cluster_id=cluster_id), Disk())
+    table.commit(NO_PROGRESS._replace(number=1, taken_to={0: 2}), [])
+    return log, table
+
+
+def test_query_reads_table_and_log_by_one_commit(
+    history_of_log: tuple[WrittenLog, HistoryTable], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If ``keep`` commits between, the records that it has copied are read from the log."""
+    log, table = history_of_log
+    read: list[dict[int, tuple[Path, int]]] = []
+
+    def rows_and_commit(self: HistoryTable, spark: SparkSession, after: Any, progress: HistoryProgress) -> Any:
+        self.commit(progress._replace(number=2, taken_to={0: 9}), [])
+        return SimpleNamespace(unionByName=lambda rows: rows)
+
+    monkeypatch.setattr(HistoryTable, "rows", rows_and_commit)
+    monkeypatch.setattr(states, "read_log_partitions", lambda spark, partitions, data: read.append(partitions))
+    states.records(cast(SparkSession, None), table, log.data)
+    assert read == [{0: (log.folder(0), 2)}]
+
+
+def test_query_fails_if_compaction_removes_records_that_it_needs(
+    history_of_log: tuple[WrittenLog, HistoryTable],
+) -> None:
+    """``keep`` has copied them after the query read the newest commit."""
+    log, table = history_of_log
+    folder = log.folder(0)
+    write_history_mark(Disk(), log.data, HistoryMark(table.name, INFO.table_id, {0: 15}))
+    states._check_not_compacted(log.data, folder, 0, 2)
+    settings = CompactionSettings(START_MS + 400 * DAY_MS, "a test", min_ratio=-1.0, delete_retention_ms=0)
+    compact(LazyDisk(), folder, settings)
+    with pytest.raises(OSError, match=r"history keep has copied .* from offset 2 on during the query.* run the query"):
+        states._check_not_compacted(log.data, folder, 0, 2)
+    states._check_not_compacted(log.data, folder, 0, 15)
