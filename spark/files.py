@@ -57,12 +57,16 @@ class RemoteDisk(Disk):
         self._sizes.update((str(path / info.base_name), info.size) for info in infos if info.type == FileType.File)
         return sorted(info.base_name for info in infos)
 
-    def files(self, path: Path) -> list[str]:
-        """The paths of all files in a folder and the folders in it, without those that Spark ignores."""
+    def files(self, path: Path, also: str = "") -> list[str]:
+        """The paths of all files in a folder and the folders in it, without those that Spark ignores.
+
+        ``also``: a name that Spark ignores and that is included.
+        """
         from pyarrow.fs import FileSelector, FileType
 
         infos = self._filesystem.get_file_info(FileSelector(str(path), recursive=True, allow_not_found=True))
-        return sorted(info.path for info in infos if info.type == FileType.File and info.base_name[0] not in "._")
+        files = (info for info in infos if info.type == FileType.File)
+        return sorted(info.path for info in files if info.base_name[0] not in "._" or info.base_name == also)
 
     def _file(self, fd: int) -> Any:
         if fd not in self._files:

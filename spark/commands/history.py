@@ -115,6 +115,17 @@ def merge_history(table: TableLocation, master: Master = None, as_json: AsJson =
         print_line(f"{format_count(result.removed, kind)} of earlier merges removed")
 
 
+@app.command("forget", short_help="Go on without rows that are lost.")
+def forget_rows(table: TableLocation) -> None:
+    """Accept that files with rows are gone. Without it, queries are refused until copies of them are back."""
+    from ..files import is_url
+    from ..history.forget import forget_lost
+
+    lost = forget_lost(table)
+    kind = "file" if is_url(table) else "folder"
+    print_line(f"{format_count(lost, f'lost {kind}')} forgotten" if lost else "nothing is lost")
+
+
 @app.command("off")
 def turn_off(data: DataFolder) -> None:
     """Let compaction continue without a history. The table stays as it is, and can be used again later."""

@@ -1,10 +1,13 @@
 """History: keeps every record of the offsets log in a table before compaction removes it, and queries that table.
 
 - table.py: the table's folder, its metadata, and its progress for each log partition.
+- metadata.py, progress.py: its files of JSON, and the state after a commit.
+- row_folders.py, file_lists.py: the names of its folders, and the check that all files are there.
 - keep.py: copies the records of closed segments into the table, each exactly once.
 - merge.py: merges the files of a day and log partition.
 - snapshot.py: what is left of the records at the end of a day.
 - states.py: all offsets and their owners at a point in time, and the differences between two points.
+- forget.py: accepts that rows are lost.
 - opening.py: opens and creates tables, in folders and at URLs.
 - files_table.py: a table at a URL, and how it is written to without a lock.
 - creating.py: the operation that this relies on.

@@ -2,7 +2,7 @@
 
 It is a file of JSON lines in the table's folder; at a URL each line is a file. The first line of a change is durable
 before any offset is changed, so that every change can be undone, even an interrupted one. A second line records the
-result.
+result. Each line has a checksum.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 
 from ...runtime.client.cluster import OffsetAndMetadata, TopicPartition
 from ...runtime.common.errors import StartError
+from ...runtime.disk.checksum import FIELD as CHECKSUM
+from ...runtime.disk.checksum import verify_checksum, with_checksum
 from ...runtime.disk.disk import Disk, read_file, write_all
 from ...runtime.disk.modes import disk_like
 from .files_table import FilesTable
@@ -89,7 +91,7 @@ def read_changes(table: HistoryTable) -> dict[str, Change]:
     changes: dict[str, Change] = {}
     for place, line in _read_lines(table):
         try:
-            _apply_line(changes, json.loads(line))
+            _apply_line(changes, _parse_line(line))
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise StartError(f"{place} is not a change ({error!r}); restore a copy of this file") from None
     return changes
@@ -99,8 +101,17 @@ def changes_path(table: HistoryTable) -> Path:
     return table.path / FOLDER / FILE_NAME
 
 
+def _parse_line(line: bytes) -> dict[str, Any]:
+    """The fields of a line. Lines of older versions have no checksum. Raises ValueError and what ``dict`` raises."""
+    fields = json.loads(line)
+    if CHECKSUM in fields:
+        verify_checksum(fields, 0)
+        del fields[CHECKSUM]
+    return dict(fields)
+
+
 def _apply_line(changes: dict[str, Change], fields: dict[str, Any]) -> None:
-    if "ended" in fields:
+    if fields.keys() == {"change_id", "ended"}:
         changes[fields["change_id"]] = changes[fields["change_id"]]._replace(ended=fields["ended"])
         return
     offsets = tuple(
@@ -129,7 +140,7 @@ def _read_lines(table: HistoryTable) -> list[tuple[str, bytes]]:
 
 
 def _append(table: HistoryTable, fields: Mapping[str, Any]) -> None:
-    line = json.dumps(fields, ensure_ascii=False).encode() + b"\n"
+    line = json.dumps(with_checksum(fields)).encode() + b"\n"  # texts may have halves of surrogate pairs: all is ASCII
     if isinstance(table, FilesTable):
         _append_file(table, line)
     else:

@@ -15,7 +15,7 @@ writers that begin at the same commit one succeeds, and the other changes nothin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
@@ -25,18 +25,10 @@ from pyspark.sql import DataFrame, SparkSession
 from ...runtime.common.errors import StartError
 from ...runtime.disk.disk import read_file
 from ..columns import ALL_COLUMNS
+from .metadata import FILES_VERSION, to_json
+from .progress import DAY, HistoryProgress, Snapshot, commit_fields
 from .remote import RemoteTable, TableUrl, file_of_rows, read_rows, read_snapshot
-from .table import (
-    DAY,
-    FILES_VERSION,
-    FOLDER,
-    INFO_NAME,
-    HistoryProgress,
-    Snapshot,
-    TableInfo,
-    commit_fields,
-    to_json,
-)
+from .table import FOLDER, INFO_NAME, TableInfo
 
 
 class FilesTable(RemoteTable):
@@ -86,13 +78,16 @@ class FilesTable(RemoteTable):
         except FileNotFoundError:
             return False
 
-    def rows(self, spark: SparkSession, after: Snapshot | None = None) -> DataFrame:
-        files = map(file_of_rows, self.progress().files)
+    def rows(
+        self, spark: SparkSession, after: Snapshot | None = None, progress: HistoryProgress | None = None
+    ) -> DataFrame:
+        sizes = (progress or self.progress()).files
+        files = map(file_of_rows, sizes)
         later = (file.path for file in files if after is None or not file.day or file.day.isoformat() > after.day)
-        return rows_of_files(spark, self, later)
+        return rows_of_files(spark, self, {path: sizes[path] for path in later})
 
     def snapshot_rows(self, spark: SparkSession, snapshot: Snapshot) -> DataFrame:
-        return read_snapshot(spark, self.location.url, self.location.absolute(snapshot.files))
+        return read_snapshot(spark, self.location.url, _absolute(self, snapshot.files))
 
     def days(self) -> list[str]:
         return sorted({str(file_of_rows(path).day) for path in self.progress().files})
@@ -101,9 +96,13 @@ class FilesTable(RemoteTable):
         """Nothing: a file that no commit names is not read. See ``unnamed.remove_unnamed``."""
 
 
-def rows_of_files(spark: SparkSession, table: FilesTable, paths: Iterable[str]) -> DataFrame:
-    """The rows of some files, by their paths in the table; columns as in ``rows``."""
-    return read_rows(spark, table.location.url, table.location.absolute(paths)).select(*ALL_COLUMNS, DAY)
+def rows_of_files(spark: SparkSession, table: FilesTable, files: Mapping[str, int | None]) -> DataFrame:
+    """The rows of some files, as in ``HistoryProgress.files``; columns as in ``rows``."""
+    return read_rows(spark, table.location.url, _absolute(table, files)).select(*ALL_COLUMNS, DAY)
+
+
+def _absolute(table: FilesTable, files: Mapping[str, int | None]) -> dict[str, int | None]:
+    return dict(zip(table.location.absolute(files), files.values(), strict=True))
 
 
 def _create_info(location: TableUrl, info: TableInfo) -> bool:

@@ -39,18 +39,12 @@ from ..files import is_url
 from ..session import short_message
 from .files_table import FilesTable
 from .opening import create_table, open_to_write, table_exists, table_name
+from .progress import PARTITION_COLUMNS, HistoryProgress
 from .ranges import TABLE_SCHEMA, KeepRange, ValidRange, rows_of, run_tasks
 from .remote import file_of_rows
-from .table import (
-    FOLDER,
-    PARTITION_COLUMNS,
-    PLAIN_FORMATS,
-    HistoryProgress,
-    HistoryTable,
-    TableInfo,
-    parse_day,
-)
-from .write_files import write_ranges
+from .row_folders import parse_day, parse_row_folder
+from .table import FOLDER, PLAIN_FORMATS, HistoryTable, TableInfo
+from .write_files import Sizes, write_ranges
 
 _CHECK_COLUMNS = {"log_partition": "int", "end": "bigint", "records": "bigint", "problem": "string"}
 _CHECK_ARROW_SCHEMA = pa.schema(
@@ -121,7 +115,7 @@ def keep(
         if valid:
             report_progress(f"writing {format_count(records, 'record')} of {format_count(len(valid), 'log partition')}")
             files = _write_and_verify(spark, history_table, valid)
-            progress = _next_progress(disk, progress, valid, clock_ms())._replace(files=(*progress.files, *files))
+            progress = _next_progress(disk, progress, valid, clock_ms())._replace(files={**progress.files, **files})
             is_of_files = isinstance(history_table, FilesTable)
             days = [file_of_rows(path).day for path in files] if is_of_files else days_written(history_table, valid)
             progress = without_changed_snapshots(progress, days)
@@ -177,13 +171,13 @@ def check_table(data: Path, location: str | Path, disk: Disk) -> None:
         return
     if mark.table_id != table.info.table_id:
         raise StartError(_other_table_text(data, mark))
-    _refuse_lost_commits(data, mark, table)
+    refuse_lost_commits(data, mark, table)
 
 
-def _refuse_lost_commits(data: Path, mark: HistoryMark, table: HistoryTable) -> None:
+def refuse_lost_commits(data: Path, mark: HistoryMark, table: HistoryTable) -> None:
     """Raise StartError if the newest commits of a table are gone, such as in an older copy of it.
 
-    Their rows would be taken for those of a killed run and removed, and compaction may have removed the records.
+    Their rows would be taken for those of a killed run: not read, and removed. Compaction may have removed the records.
     """
     taken_to = table.progress().taken_to
     for number, offset in sorted(mark.taken_to.items()):
@@ -305,13 +299,13 @@ def check_range(keep_range: KeepRange) -> RangeCheck:
 # Write ---------------------------------------------------------------------------------------------------------------
 
 
-def _write_and_verify(spark: SparkSession, table: HistoryTable, valid: Sequence[ValidRange]) -> tuple[str, ...]:
+def _write_and_verify(spark: SparkSession, table: HistoryTable, valid: Sequence[ValidRange]) -> Sizes:
     """Write the rows durably, and verify that each record is there exactly once. Raises OSError if not.
 
-    Returns the files, by their paths in the table, if the table's commits name them.
+    Returns the files if the table's commits name them.
     """
     non_empty = [valid_range for valid_range in valid if valid_range.records]
-    files: tuple[str, ...] = ()
+    files: Sizes = {}
     if not non_empty:
         return files
     keep_ranges = [keep_range for keep_range, _ in non_empty]
@@ -362,7 +356,9 @@ def _next_progress(disk: Disk, progress: HistoryProgress, valid: Sequence[ValidR
 def days_written(table: HistoryTable, valid: Sequence[ValidRange]) -> list[date | None]:
     """The days of the folders that a run has written."""
     firsts = {keep_range.log_partition: keep_range.first for keep_range, _ in valid}
-    return [parse_day(day) for day, number, first in table.row_folders() if firsts.get(number) == first]
+    return [
+        parse_day(day) for day, number, first in map(parse_row_folder, table.row_paths()) if firsts.get(number) == first
+    ]
 
 
 def without_changed_snapshots(progress: HistoryProgress, days: Iterable[date | None]) -> HistoryProgress:

@@ -23,21 +23,12 @@ from ...runtime.disk.disk import Disk
 from ...runtime.engine.clock import wall_clock_ms
 from .files_table import FilesTable, rows_of_files
 from .opening import open_to_write
+from .progress import DAY, FROM_OFFSET, LOG_PARTITION, PARTITION_COLUMNS, HistoryProgress, ReplacedFile, ReplacedFolder
 from .remote import file_of_rows
-from .table import (
-    DAY,
-    FROM_OFFSET,
-    LOG_PARTITION,
-    PARTITION_COLUMNS,
-    PLAIN_FORMATS,
-    HistoryProgress,
-    HistoryTable,
-    ReplacedFile,
-    ReplacedFolder,
-    parse_day,
-)
+from .row_folders import parse_day, parse_row_folder
+from .table import PLAIN_FORMATS, HistoryTable
 from .unnamed import GRACE, remove_unnamed
-from .write_files import Counts, merge_files
+from .write_files import Counts, Sizes, merge_files
 
 GRACE_MS = int(GRACE.total_seconds() * 1000)
 """How long replaced folders stay for queries that have begun."""
@@ -98,18 +89,18 @@ def merge(
 def _merge_files(spark: SparkSession, table: FilesTable, now_ms: int) -> MergeResult:
     with table.exclusive_writer():
         progress, today = table.progress(), datetime.fromtimestamp(now_ms / 1000, UTC).date()
-        slices: dict[tuple[str, int], list[str]] = {}
-        for path in progress.files:
+        slices: dict[tuple[str, int], dict[str, int | None]] = {}
+        for path, size in progress.files.items():
             file = file_of_rows(path)
             if (file.day or today) < today:
-                slices.setdefault((str(file.day), file.log_partition), []).append(path)
+                slices.setdefault((str(file.day), file.log_partition), {})[path] = size
         due = {part: paths for part, paths in slices.items() if len(paths) >= FOLDERS_MIN}
         kept = [replaced for replaced in progress.replaced_files if now_ms - replaced.at_ms < GRACE_MS]
         removed = [replaced.path for replaced in progress.replaced_files if replaced not in kept]
-        merged, records = _write_files(spark, table, due) if due else ((), 0)
+        merged, records = _write_files(spark, table, due) if due else ({}, 0)
         replaced = [path for paths in due.values() for path in paths]
         if due or removed:
-            files = (*(path for path in progress.files if path not in set(replaced)), *merged)
+            files = {path: size for path, size in progress.files.items() if path not in set(replaced)} | merged
             waiting = (*kept, *(ReplacedFile(path, now_ms) for path in replaced))
             number = progress.number + 1
             table.commit(progress._replace(number=number, at_ms=now_ms, files=files, replaced_files=waiting), [])
@@ -120,10 +111,11 @@ def _merge_files(spark: SparkSession, table: FilesTable, now_ms: int) -> MergeRe
 
 
 def _write_files(
-    spark: SparkSession, table: FilesTable, due: Mapping[tuple[str, int], list[str]]
-) -> tuple[tuple[str, ...], int]:
+    spark: SparkSession, table: FilesTable, due: Mapping[tuple[str, int], Mapping[str, int | None]]
+) -> tuple[Sizes, int]:
     """The merged files and their number of records. Raises OSError if the rows are not those of the old files."""
-    expected = _counts(rows_of_files(spark, table, [path for paths in due.values() for path in paths]))
+    replaced = {path: size for sizes in due.values() for path, size in sizes.items()}
+    expected = _counts(rows_of_files(spark, table, replaced))
     files, written = merge_files(spark, table, due)
     _check_written(table, written, expected)
     return files, sum(records for records, _ in written.values())
@@ -146,7 +138,7 @@ def _due_slices(table: HistoryTable, progress: HistoryProgress, today: date) -> 
     """
     replaced = {(folder.day, folder.log_partition, folder.from_offset) for folder in progress.replaced}
     slices: dict[_Slice, list[int]] = {}
-    for day, log_partition, first in table.row_folders():
+    for day, log_partition, first in map(parse_row_folder, table.row_paths()):
         if (day, log_partition, first) not in replaced and (parse_day(day) or today) < today:
             slices.setdefault(_Slice(day, log_partition), []).append(first)
     return {part: firsts for part, firsts in slices.items() if len(firsts) >= FOLDERS_MIN}

@@ -13,7 +13,8 @@ from ...runtime.disk.disk import Disk
 from ..options import Options
 from ..scan import PartitionScan
 from ..tasks import TASK_BYTES, distribute, run_for_each
-from .table import DATED_SCHEMA, DAY, FROM_OFFSET
+from .progress import DAY, FROM_OFFSET
+from .table import DATED_SCHEMA
 
 HISTORY_KINDS = frozenset({"offset", "group", "consumer", "marker", "unknown", "damage"})
 """The kinds of rows in a table. ``damage`` is a record that cannot be decoded although its checksum is right."""

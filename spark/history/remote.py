@@ -5,7 +5,7 @@ Spark reads such a table through pyarrow or fsspec in its Python workers, so the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import date
 from pathlib import Path
@@ -20,17 +20,10 @@ from ..columns import ALL_COLUMNS, arrow_schema
 from ..files import RemoteDisk, filesystem_of
 from ..tasks import run_for_each
 from .creating import Create, creator_of
-from .table import (
-    DATED_SCHEMA,
-    DAY,
-    FROM_OFFSET,
-    LOG_PARTITION,
-    PLAIN_SCHEMA,
-    HistoryTable,
-    Snapshot,
-    TableInfo,
-    parse_day,
-)
+from .file_lists import LIST_NAME, check_content_of_list, check_size
+from .progress import DAY, FROM_OFFSET, LOG_PARTITION, HistoryProgress, Snapshot
+from .row_folders import check_count, committed_folders, parse_day
+from .table import DATED_SCHEMA, PLAIN_SCHEMA, HistoryTable, TableInfo
 
 FILES_PER_TASK = 16
 
@@ -108,25 +101,35 @@ class RemoteTable(HistoryTable):
         return [name.removeprefix(prefix) for name in self._remote_disk.names(self.path) if name.startswith(prefix)]
 
     def snapshot_rows(self, spark: SparkSession, snapshot: Snapshot) -> DataFrame:
-        return read_snapshot(spark, self.location.url, self._remote_disk.files(self.snapshot_path(snapshot)))
+        paths = self._remote_disk.files(self.snapshot_path(snapshot), LIST_NAME)
+        return read_snapshot(spark, self.location.url, dict.fromkeys(paths))
+
+    def _check_files(self, progress: HistoryProgress, after: Snapshot | None) -> None:
+        """The tasks that read the files compare them with their lists."""
 
     def _read_all(self, spark: SparkSession) -> DataFrame:
-        return self._read_days(spark, self.days())
+        return self._read_days(spark, self.days(), is_all=True)
 
     def _read_days_after(self, spark: SparkSession, day: str) -> DataFrame:
         return self._read_days(spark, [name for name in self.days() if name > day])
 
-    def _read_days(self, spark: SparkSession, days: Sequence[str]) -> DataFrame:
-        paths = (path for day in days for path in self._remote_disk.files(self.path / f"{DAY}={day}"))
-        return read_rows(spark, self.location.url, list(paths))
+    def _read_days(self, spark: SparkSession, days: Sequence[str], is_all: bool = False) -> DataFrame:
+        """A copy may have been made while rows were written that no commit covers."""
+        progress = self.progress()
+        paths = [path for day in days for path in self._remote_disk.files(self.path / f"{DAY}={day}", LIST_NAME)]
+        committed = set(committed_folders({Path(path).parent for path in paths}, progress))
+        if is_all:
+            check_count(committed, progress, self.name)
+        of_history = dict.fromkeys(path for path in paths if Path(path).parent in committed)
+        return read_rows(spark, self.location.url, of_history)
 
 
-def read_rows(spark: SparkSession, url: str, paths: Sequence[str]) -> DataFrame:
+def read_rows(spark: SparkSession, url: str, paths: Mapping[str, int | None]) -> DataFrame:
     """The rows of files in the folders of a table, with the columns that are names of folders."""
     return read_files(spark, url, paths, FILE_SCHEMA, PLAIN_SCHEMA, add_folder_names)
 
 
-def read_snapshot(spark: SparkSession, url: str, paths: Sequence[str]) -> DataFrame:
+def read_snapshot(spark: SparkSession, url: str, paths: Mapping[str, int | None]) -> DataFrame:
     """The rows of a snapshot's files."""
     return read_files(spark, url, paths, SNAPSHOT_SCHEMA, DATED_SCHEMA, lambda path, rows: rows)
 
@@ -148,31 +151,56 @@ def add_folder_names(path: str, rows: pa.RecordBatch) -> pa.RecordBatch:
 def read_files(
     spark: SparkSession,
     url: str,
-    paths: Sequence[str],
+    files: Mapping[str, int | None],
     schema: pa.Schema,
     spark_schema: str,
     complete: Callable[[str, pa.RecordBatch], pa.RecordBatch],
 ) -> DataFrame:
-    """The rows of Parquet files in the file system of a URL. ``schema``: that of the files."""
-    if not paths:
+    """The rows of Parquet files in the file system of a URL. ``files``: their sizes in bytes, or None, by their paths.
+
+    The path may be that of a list of files, which is compared with the files. ``schema``: that of the files.
+    """
+    if not files:
         return spark.createDataFrame([], spark_schema)
 
-    def read(some_paths: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        filesystem, _ = filesystem_of(url)
-        for path in some_paths:
-            for rows in read_file(filesystem, path, schema):
+    def read(some_files: Sequence[tuple[str, int | None]]) -> Iterator[pa.RecordBatch]:
+        filesystem, root = filesystem_of(url)
+        for path, size in some_files:
+            if Path(path).name == LIST_NAME:
+                _check_list(filesystem, Path(root), Path(path))
+                continue
+            for rows in read_file(filesystem, path, size, schema):
                 yield complete(path, rows)
 
-    tasks = [paths[first : first + FILES_PER_TASK] for first in range(0, len(paths), FILES_PER_TASK)]
+    items = list(files.items())
+    tasks = [items[first : first + FILES_PER_TASK] for first in range(0, len(items), FILES_PER_TASK)]
     return run_for_each(spark, tasks, read, spark_schema, len(tasks))
 
 
-def read_file(filesystem: Any, path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def read_file(filesystem: Any, path: str, size: int | None, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of a file of ``size`` bytes, or None. Raises StartError for another size, OSError for a damaged file."""
     from pyarrow.parquet import ParquetFile
 
-    with filesystem.open_input_file(path) as source:
-        for rows in ParquetFile(source, coerce_int96_timestamp_unit="us").iter_batches():
-            yield from _with_all_columns(pa.Table.from_batches([rows]), schema).cast(schema).to_batches()
+    try:
+        with filesystem.open_input_file(path) as source:
+            if size is not None:
+                check_size(Path(path), source.size(), size)
+            file = ParquetFile(source, coerce_int96_timestamp_unit="us", page_checksum_verification=True)
+            for rows in file.iter_batches():
+                yield from _with_all_columns(pa.Table.from_batches([rows]), schema).cast(schema).to_batches()
+    except (OSError, pa.ArrowException) as error:
+        reason = str(error).partition("\n")[0]
+        raise OSError(f"{path}: cannot be read ({reason}); if it is damaged, put a copy of it back") from None
+
+
+def _check_list(filesystem: Any, table: Path, path: Path) -> None:
+    from pyarrow.fs import FileSelector, FileType
+
+    with filesystem.open_input_file(str(path)) as source:
+        content = source.read()
+    infos = filesystem.get_file_info(FileSelector(str(path.parent)))
+    files = (info for info in infos if info.type == FileType.File and info.base_name[0] not in "._")
+    check_content_of_list(table, path, content, {info.base_name: info.size for info in files})
 
 
 def _with_all_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:

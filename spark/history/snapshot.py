@@ -28,8 +28,10 @@ from ..columns import ALL_COLUMNS
 from .files_table import FilesTable
 from .keep import log_partition_folders
 from .opening import open_to_write
+from .progress import DAY, HistoryProgress, Snapshot
+from .row_folders import parse_day
 from .states import KEY_COLUMNS, ended_transactions, group_offsets, is_in_transaction
-from .table import DAY, HistoryProgress, HistoryTable, Snapshot, parse_day
+from .table import HistoryTable
 from .write_files import write_snapshot
 
 RECORDS_MIN = 100_000

@@ -17,15 +17,18 @@ from pyspark.sql import functions as F
 
 from ...runtime.common.errors import StartError
 from ...runtime.disk.disk import Disk, read_file
+from ...runtime.log.compaction.history import read_history_mark
 from ...runtime.log.folder import INFO_NAME, FolderInfo, parse_info
+from ...runtime.log.manifest import log_files
 from ...runtime.log.reading.partition_reader import partition_of
 from ..options import Options
 from ..scan import PartitionScan
 from ..tasks import run_for_each
-from .keep import log_partition_folders
+from .keep import log_partition_folders, refuse_lost_commits
 from .opening import open_table
+from .progress import DAY, HistoryProgress, Snapshot
 from .ranges import HISTORY_KINDS, with_day
-from .table import DATED_SCHEMA, DAY, HistoryTable, Snapshot
+from .table import DATED_SCHEMA, HistoryTable
 
 KEY_COLUMNS = ("group", "topic", "partition")
 VALUE_COLUMNS = ("offset", "leader_epoch", "metadata", "commit_timestamp", "expire_timestamp")
@@ -95,7 +98,7 @@ def damaged_files(
     spark: SparkSession, table: HistoryTable, data: str | Path, groups: Collection[str] | None = None
 ) -> list[str]:
     """The damaged files, among those not in the table yet, that may hold records of these groups, or of any."""
-    rows = _records_not_in_table(spark, table, Path(data).absolute()).where(F.col("kind") == "damage")
+    rows = _records_not_in_table(spark, table, Path(data).absolute(), table.progress()).where(F.col("kind") == "damage")
     if groups is not None:
         total = _info(Path(data)).offsets_partitions
         rows = rows.where(F.col("log_partition").isin(*{partition_of(group, total) for group in groups}))
@@ -109,10 +112,23 @@ def records(
 
     ``after``: this snapshot instead of the records of its day and earlier ones.
     """
-    rows = table.rows(spark, after)
+    return _records_of(spark, table, data, after, table.progress())
+
+
+def _records_of(
+    spark: SparkSession,
+    table: HistoryTable,
+    data: str | Path | None,
+    after: Snapshot | None,
+    progress: HistoryProgress,
+) -> DataFrame:
+    """The same for a table after a commit: if ``keep`` commits meanwhile, no record is missed or read twice."""
+    rows = table.rows(spark, after, progress)
     if after:
         rows = rows.unionByName(table.snapshot_rows(spark, after))
-    return rows if data is None else rows.unionByName(_records_not_in_table(spark, table, Path(data).absolute()))
+    if data is None:
+        return rows
+    return rows.unionByName(_records_not_in_table(spark, table, Path(data).absolute(), progress))
 
 
 def _records_until(spark: SparkSession, table: HistoryTable, at: datetime | int, data: str | Path | None) -> DataFrame:
@@ -121,7 +137,8 @@ def _records_until(spark: SparkSession, table: HistoryTable, at: datetime | int,
     if time.tzinfo is None:
         raise ValueError(f"{time}: found a time without a zone, expected one with it, as in datetime(..., tzinfo=UTC)")
     day = time.astimezone(UTC).date()
-    rows = records(spark, table, data, table.progress().snapshot_before(day))
+    progress = table.progress()
+    rows = _records_of(spark, table, data, progress.snapshot_before(day), progress)
     limit = F.timestamp_millis(F.lit(int(time.timestamp() * 1000)))
     is_before = (F.col("timestamp") <= limit) & (F.col(DAY) <= F.lit(day))
     return rows.where(F.col("timestamp").isNull() | is_before)
@@ -195,8 +212,7 @@ def owners(groups: DataFrame) -> DataFrame:
     )
 
 
-def _records_not_in_table(spark: SparkSession, table: HistoryTable, data: Path) -> DataFrame:
-    taken_to = table.progress().taken_to
+def _records_not_in_table(spark: SparkSession, table: HistoryTable, data: Path, progress: HistoryProgress) -> DataFrame:
     folders = log_partition_folders(data)
     cluster_id = _info(data).cluster_id
     if cluster_id != table.info.cluster_id:
@@ -204,20 +220,42 @@ def _records_not_in_table(spark: SparkSession, table: HistoryTable, data: Path) 
             f"{data}: found the data of cluster {cluster_id}, expected that of {table.info.cluster_id}, since"
             f" {table.name} is the history of that cluster"
         )
-    return read_log_partitions(spark, {number: (folder, taken_to.get(number, 0)) for number, folder in folders.items()})
+    mark = read_history_mark(Disk(), data)
+    if mark and mark.table_id == table.info.table_id:
+        refuse_lost_commits(data, mark, table)
+    firsts = {number: (folder, progress.taken_to.get(number, 0)) for number, folder in folders.items()}
+    return read_log_partitions(spark, firsts, data)
 
 
 def _info(data: Path) -> FolderInfo:
     return parse_info(data / INFO_NAME, read_file(Disk(), data / INFO_NAME))
 
 
-def read_log_partitions(spark: SparkSession, partitions: dict[int, tuple[Path, int]]) -> DataFrame:
-    """The records of log partitions, each given by its folder and first offset; columns as in ``records``."""
+def read_log_partitions(
+    spark: SparkSession, partitions: dict[int, tuple[Path, int]], history_of: Path | None = None
+) -> DataFrame:
+    """The records of log partitions, each given by its folder and first offset; columns as in ``records``.
+
+    ``history_of``: the data folder, if the records are those that its history does not have. The query then fails if
+    compaction has removed records that ``keep`` has copied meanwhile.
+    """
     options = Options("", kinds=HISTORY_KINDS, is_permissive=True)
 
     def read(item: tuple[int, tuple[Path, int]]) -> Iterator[pa.RecordBatch]:
         number, (folder, first) = item
-        return map(with_day, PartitionScan(Disk(), folder, number, options).since(first))
+        yield from map(with_day, PartitionScan(Disk(), folder, number, options).since(first))
+        if history_of is not None:
+            _check_not_compacted(history_of, folder, number, first)
 
     task_count = max(1, -(-len(partitions) // PARTITIONS_PER_TASK))
     return run_for_each(spark, list(partitions.items()), read, DATED_SCHEMA, task_count)
+
+
+def _check_not_compacted(data: Path, folder: Path, number: int, first: int) -> None:
+    """Raise OSError if records from ``first`` on may have been compacted after they were copied to the history."""
+    clean_end, mark = log_files(Disk(), folder).manifest.clean_end, read_history_mark(Disk(), data)
+    if mark and first < mark.taken_to.get(number, 0) and first < clean_end:
+        raise OSError(
+            f"{folder}: history keep has copied the records from offset {first} on during the query, and compaction has"
+            " removed some: run the query again"
+        )

@@ -3,6 +3,7 @@
 ::
 
     TABLE/day=2026-11-21/log_partition=7/from_offset=1200/part-....parquet
+    TABLE/day=2026-11-21/log_partition=7/from_offset=1200/_files.json    see file_lists.py
     TABLE/_callboard/table.json                    the cluster's id, the format, the table's id
     TABLE/_callboard/commits/%020d.json            the end offset of each log partition; the newest file is valid
     TABLE/_callboard/snapshots/2026-11-21-12/      the records that matter after that day, see snapshot.py
@@ -17,41 +18,49 @@ begin with ``_``.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import date
-from operator import index
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 
 from ...runtime.common.errors import StartError
-from ...runtime.disk.checksum import FIELD as CHECKSUM
-from ...runtime.disk.checksum import verify_checksum, with_checksum
-from ...runtime.disk.disk import Disk, read_file, replace_file
+from ...runtime.disk.disk import Disk, replace_file
 from ...runtime.disk.modes import disk_like
 from ..columns import ALL_COLUMNS, spark_schema
+from .file_lists import check_list, write_list
+from .metadata import VERSION, parse_fields, read_metadata, to_json
+from .progress import (
+    DAY,
+    FROM_OFFSET,
+    LOG_PARTITION,
+    NO_PROGRESS,
+    PARTITION_COLUMNS,
+    HistoryProgress,
+    Snapshot,
+    commit_fields,
+    parse_progress,
+)
+from .row_folders import (
+    ROW_FOLDERS_OF_DAY,
+    check_count,
+    committed_folders,
+    is_covered,
+    is_merged,
+    is_row_folder,
+    next_folders,
+)
 
 FOLDER = "_callboard"
 INFO_NAME = "table.json"
 LOCK_NAME = "lock"
-VERSION = 2
-"""1: without folders that were replaced by a merge."""
-FILES_VERSION = 3
-"""Of tables with the layout FILES."""
-
 FOLDERS, FILES = "folders", "files"
 """Layouts. FOLDERS: Spark writes the folders of rows. FILES: commits name the files of rows, see files_table.py."""
-
-DAY, FROM_OFFSET, LOG_PARTITION = "day", "from_offset", "log_partition"
-PARTITION_COLUMNS = (DAY, LOG_PARTITION, FROM_OFFSET)
-"""The columns that are folder names."""
 
 PLAIN_FORMATS = ("parquet", "orc", "json")
 """Formats without metadata of their own. Others (delta, iceberg) need jars in the session, and store their schema."""
@@ -63,12 +72,14 @@ PLAIN_SCHEMA = (
     f"{spark_schema([name for name in ALL_COLUMNS if name != LOG_PARTITION])}, {DAY} date, {LOG_PARTITION} int,"
     f" {FROM_OFFSET} bigint"
 )
+VERIFY_PAGES = ("parquet.page.verify-checksum.enabled", "true")
+"""An option of Spark's Parquet reader."""
+
 _COMMIT = re.compile(r"([0-9]{20})\.json")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _PATTERN = re.compile(r"[\[\]{}*?\\]")
 """Spark takes a path with one of these for a pattern of paths."""
 _STAGING = ".spark-staging-"
-_ROW_FOLDERS = "/".join(f"{name}=*" for name in PARTITION_COLUMNS)
 
 
 class TableInfo(NamedTuple):
@@ -82,67 +93,6 @@ class TableInfo(NamedTuple):
     format: str
     created_ms: int
     layout: str = FOLDERS
-
-
-class ReplacedFolder(NamedTuple):
-    """A folder whose rows are in a merged one. ``at_ms``: the time of the merge, in ms since 1970."""
-
-    day: str
-    log_partition: int
-    from_offset: int
-    at_ms: int
-
-    @property
-    def relative_path(self) -> str:
-        return f"{DAY}={self.day}/{LOG_PARTITION}={self.log_partition}/{FROM_OFFSET}={self.from_offset}"
-
-
-class ReplacedFile(NamedTuple):
-    """A file whose rows are in a merged one, by its path in the table. ``at_ms``: as of ``ReplacedFolder``."""
-
-    path: str
-    at_ms: int
-
-
-class Snapshot(NamedTuple):
-    """The state at the end of a day (UTC, ISO 8601). ``number``: the commit that made it.
-
-    ``files``: its files with the layout FILES, by their paths in the table.
-    """
-
-    day: str
-    number: int
-    records: int
-    files: tuple[str, ...] = ()
-
-
-class HistoryProgress(NamedTuple):
-    """The state after a commit. ``taken_to``: for each log partition the first offset that is not in the table.
-
-    ``number`` counts the commits. ``complete_since_ms``: the history is complete from this time on, in ms since 1970;
-    compaction had removed records that were superseded earlier. 0 if it is complete from the beginning. ``replaced``:
-    folders that merges have replaced, and that still exist. ``snapshots``: by day.
-
-    With the layout FILES: ``files`` are those with rows, by their paths in the table, and ``replaced_files`` those that
-    merges have replaced, and that still exist.
-    """
-
-    number: int
-    taken_to: dict[int, int]
-    complete_since_ms: int
-    at_ms: int
-    replaced: tuple[ReplacedFolder, ...] = ()
-    snapshots: tuple[Snapshot, ...] = ()
-    files: tuple[str, ...] = ()
-    replaced_files: tuple[ReplacedFile, ...] = ()
-
-    def snapshot_before(self, day: date) -> Snapshot | None:
-        """The last snapshot of a day before this one."""
-        earlier = [snapshot for snapshot in self.snapshots if date.fromisoformat(snapshot.day) < day]
-        return earlier[-1] if earlier else None
-
-
-NO_PROGRESS = HistoryProgress(0, {}, 0, 0)
 
 
 class HistoryTable:
@@ -214,7 +164,7 @@ class HistoryTable:
         if not names:
             return NO_PROGRESS
         file = self._commits / names[-1]
-        return _parse_progress(file, _read(self._disk, file))
+        return parse_progress(file, read_metadata(self._disk, file))
 
     def commit(self, progress: HistoryProgress, added: list[dict[str, int]]) -> None:
         """Make the rows before these offsets visible, durably. The caller holds ``exclusive_writer``.
@@ -222,11 +172,21 @@ class HistoryTable:
         ``added``: what this run added; stored for information only.
         """
         self._disk.make_folder(self._commits)
+        if self.info.format in PLAIN_FORMATS:
+            folders = next_folders(self.row_paths(), self.progress(), progress)
+            progress = progress._replace(folders=folders)
         replace_file(self._disk, self.commit_file(progress), to_json(VERSION, commit_fields(progress, added)))
 
-    def rows(self, spark: SparkSession, after: Snapshot | None = None) -> DataFrame:
-        """The committed records, with the data source's columns and ``day``. ``after``: only those of later days."""
-        progress = self.progress()
+    def rows(
+        self, spark: SparkSession, after: Snapshot | None = None, progress: HistoryProgress | None = None
+    ) -> DataFrame:
+        """The committed records, with the data source's columns and ``day``. ``after``: only those of later days.
+        ``progress``: those of this commit; None is the newest one.
+
+        Raises StartError for a file that is missing, or is not as it was written; Spark would read on without it.
+        """
+        progress = progress or self.progress()
+        self._check_files(progress, after)
         taken_to = progress.taken_to
         frame = _with_all_columns(self._read_all(spark) if after is None else self._read_days_after(spark, after.day))
         if not taken_to:
@@ -241,11 +201,22 @@ class HistoryTable:
         return frame.select(*ALL_COLUMNS, DAY)
 
     def snapshot_rows(self, spark: SparkSession, snapshot: Snapshot) -> DataFrame:
-        """The records of a snapshot; columns as in ``rows``."""
-        return spark.read.schema(DATED_SCHEMA).parquet(str(self.snapshot_path(snapshot)))
+        """The records of a snapshot; columns and errors as of ``rows``."""
+        check_list(self._disk, self.path, self.snapshot_path(snapshot))
+        reader = spark.read.schema(DATED_SCHEMA).option(*VERIFY_PAGES)
+        return reader.parquet(str(self.snapshot_path(snapshot)))
 
     def snapshot_path(self, snapshot: Snapshot) -> Path:
         return self._snapshots / f"{snapshot.day}-{snapshot.number}"
+
+    def _check_files(self, progress: HistoryProgress, after: Snapshot | None) -> None:
+        if self.info.format not in PLAIN_FORMATS:
+            return
+        paths = committed_folders(self.row_paths(after.day if after else ""), progress)
+        for path in paths:
+            check_list(self._disk, self.path, path)
+        if after is None:
+            check_count(paths, progress, self.name)
 
     def _read_all(self, spark: SparkSession) -> DataFrame:
         return self._reader(spark).load(str(self.path))
@@ -260,7 +231,7 @@ class HistoryTable:
         return self._reader(spark).option("basePath", str(self.path)).load(paths)
 
     def _reader(self, spark: SparkSession) -> DataFrameReader:
-        reader = spark.read.format(self.info.format)
+        reader = spark.read.format(self.info.format).option(*VERIFY_PAGES)
         return reader.schema(PLAIN_SCHEMA) if self.info.format in PLAIN_FORMATS else reader
 
     def days(self) -> list[str]:
@@ -276,18 +247,25 @@ class HistoryTable:
         counts = by_partition.agg(F.count("log_offset"), F.count_distinct("log_offset")).collect()
         return {number: (records, distinct) for number, records, distinct in counts}
 
-    def row_folders(self) -> Iterator[tuple[str, int, int]]:
-        """The day, log partition and first offset of each folder with rows, also with uncommitted ones."""
-        for path in sorted(self.path.glob(_ROW_FOLDERS)):
-            day, number, first = (name.partition("=")[2] for name in path.relative_to(self.path).parts)
-            yield day, int(number), int(first)
+    def row_paths(self, after_day: str = "") -> Iterator[Path]:
+        """The folders with rows of all days, or of later ones, also those with uncommitted rows."""
+        for day in self.days():
+            if day > after_day:
+                yield from sorted((self.path / f"{DAY}={day}").glob(ROW_FOLDERS_OF_DAY))
 
     def files(self) -> set[Path]:
         """All files of the table."""
         return {Path(folder, name) for folder, _, names in os.walk(self.path) for name in names}
 
     def make_durable(self, files_before: set[Path]) -> None:
-        """Sync the files that are not in ``files_before``, and their folders; Spark does not. Raises OSError."""
+        """Sync the files that are not in ``files_before``, and their folders; Spark does not. Raises OSError.
+
+        The folders with rows among them get their lists of files.
+        """
+        for folder in sorted({path.parent for path in self.files() - files_before}):
+            is_of_rows = self.info.format in PLAIN_FORMATS and is_row_folder(str(folder.relative_to(self.path)))
+            if is_of_rows or folder.parent == self._snapshots:
+                write_list(self._disk, self.path, folder)
         new = self.files() - files_before
         for path in sorted(new):
             fd = self._disk.open(path, os.O_RDONLY)
@@ -312,8 +290,8 @@ class HistoryTable:
         if self.info.format in PLAIN_FORMATS:
             leftovers += (
                 path
-                for path in self.path.glob(_ROW_FOLDERS)
-                if not (_is_covered(path, progress) or (of_merges and not _is_merged(path)))
+                for path in self.row_paths()
+                if not (is_covered(path, progress) or (of_merges and not is_merged(path)))
             )
         leftovers += (path for path in self._snapshots.glob("*-*") if _snapshot_number(path) > progress.number)
         for path in leftovers:
@@ -346,90 +324,21 @@ def read_info(path: Path, disk: Disk, name: str) -> TableInfo:
     """The identity of the table in a folder, which errors call ``name``. Raises StartError if there is no table."""
     file = path / FOLDER / INFO_NAME
     try:
-        fields = _read(disk, file)
+        fields = read_metadata(disk, file)
     except FileNotFoundError:
         raise StartError(
             f"{name}: found no history ({FOLDER}/{INFO_NAME} is missing), expected a table made by callboard history"
             " keep; check the path"
         ) from None
-    info: TableInfo = _parsed(file, TableInfo, {"layout": FOLDERS, **fields})
+    info: TableInfo = parse_fields(file, TableInfo, {"layout": FOLDERS, **fields})
     return info
-
-
-def parse_day(text: str) -> date | None:
-    """The day in a folder's name; None for records without a valid time, which have no day."""
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        return None
 
 
 def _snapshot_number(path: Path) -> int:
     return int(path.name.rpartition("-")[2])
 
 
-def _is_merged(path: Path) -> bool:
-    """Whether a merge has written a folder of rows."""
-    return path.name.partition("=")[2].startswith("-")
-
-
-def _is_covered(path: Path, progress: HistoryProgress) -> bool:
-    """Whether a commit covers the rows in a folder, which start at its ``from_offset``, or are those of a merge."""
-    number, first = (int(folder.name.partition("=")[2]) for folder in (path.parent, path))
-    return -first <= progress.number if first < 0 else first < progress.taken_to.get(number, 0)
-
-
-def _read(disk: Disk, path: Path) -> dict[str, Any]:
-    try:
-        fields = json.loads(read_file(disk, path))
-        version = fields["version"]
-        if version in (1, VERSION, FILES_VERSION) and CHECKSUM in fields:  # older files have none
-            verify_checksum(fields, VERSION)
-    except (ValueError, RecursionError, KeyError, TypeError) as error:
-        raise StartError(f"{path}: found no JSON of a history ({error!r}); restore a copy of this file") from None
-    if version not in (1, VERSION, FILES_VERSION):
-        raise StartError(
-            f"{path}: found version {version}, expected at most {FILES_VERSION}; use the newer version of Callboard"
-        )
-    return dict(fields)
-
-
 def _with_all_columns(frame: DataFrame) -> DataFrame:
     """Columns that an older version did not write are null. Formats with a schema of their own do not have them."""
     missing = [name for name in ALL_COLUMNS if name not in frame.columns]
     return frame.select("*", *(F.lit(None).cast(ALL_COLUMNS[name]).alias(name) for name in missing))
-
-
-def to_json(version: int, fields: dict[str, Any]) -> bytes:
-    """The content of a file with metadata."""
-    return json.dumps(with_checksum({"version": version, **fields}), indent=1).encode() + b"\n"
-
-
-def commit_fields(progress: HistoryProgress, added: list[dict[str, int]]) -> dict[str, Any]:
-    """The fields of a commit's file."""
-    taken_to = {str(number): offset for number, offset in sorted(progress.taken_to.items())}
-    return {**progress._asdict(), "taken_to": taken_to, "took": added}
-
-
-def _parse_progress(file: Path, fields: dict[str, Any]) -> HistoryProgress:
-    try:
-        fields["number"] = index(fields["number"])
-        fields["taken_to"] = {int(number): int(offset) for number, offset in fields["taken_to"].items()}
-        fields["replaced"] = tuple(ReplacedFolder(*folder) for folder in fields.get("replaced", ()))
-        fields["snapshots"] = tuple(
-            Snapshot(str(date.fromisoformat(snapshot[0])), *snapshot[1:3], *map(tuple, snapshot[3:]))
-            for snapshot in fields.get("snapshots", ())
-        )
-        fields["files"] = tuple(fields.get("files", ()))
-        fields["replaced_files"] = tuple(ReplacedFile(*replaced) for replaced in fields.get("replaced_files", ()))
-    except (LookupError, ValueError, AttributeError, TypeError) as error:
-        raise StartError(f"{file}: found no commit of a history ({error!r}); restore a copy of this file") from None
-    progress: HistoryProgress = _parsed(file, HistoryProgress, fields)
-    return progress
-
-
-def _parsed(path: Path, kind: Any, fields: dict[str, Any]) -> Any:
-    try:
-        return kind(**{name: fields[name] for name in kind._fields})
-    except KeyError as missing:
-        raise StartError(f"{path}: the field {missing} is missing; restore a copy of this file") from None

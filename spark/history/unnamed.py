@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from .files_table import FilesTable
-from .table import HistoryProgress
+from .progress import HistoryProgress
 
 GRACE = timedelta(hours=1)
 """How long files stay that no commit names, and old commits."""

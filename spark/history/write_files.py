@@ -20,27 +20,35 @@ from ..files import filesystem_of
 from ..tasks import freeze_gc_once, run_for_each
 from .creating import make_durable
 from .files_table import FilesTable
+from .progress import DAY, FROM_OFFSET, LOG_PARTITION
 from .ranges import KeepRange, rows_of, run_tasks
 from .remote import FILE_SCHEMA, SNAPSHOT_SCHEMA, file_of_rows, read_file
-from .table import DAY, FOLDER, FROM_OFFSET, LOG_PARTITION
+from .row_folders import NO_DAY
+from .table import FOLDER
 
 ROW_GROUP = 100_000
-NO_DAY = "__HIVE_DEFAULT_PARTITION__"
-"""The day of records without a valid time, as Spark names the folder."""
-
 Counts = dict[int, tuple[int, int]]
 """For each log partition the number of records, and of distinct offsets in each file."""
 
-_WRITTEN_DDL = "path string, log_partition int, records bigint, distinct bigint"
-_WRITTEN_SCHEMA = pa.schema(
-    [("path", pa.string()), ("log_partition", pa.int32()), ("records", pa.int64()), ("distinct", pa.int64())]
-)
+Sizes = dict[str, int | None]
+"""The sizes in bytes of files, by their paths in the table."""
+
+_WRITTEN_COLUMNS = {
+    "path": ("string", pa.string()),
+    "size": ("bigint", pa.int64()),
+    "log_partition": ("int", pa.int32()),
+    "records": ("bigint", pa.int64()),
+    "distinct": ("bigint", pa.int64()),
+}
+_WRITTEN_DDL = ", ".join(f"{name} {kind}" for name, (kind, _) in _WRITTEN_COLUMNS.items())
+_WRITTEN_SCHEMA = pa.schema([(name, kind) for name, (_, kind) in _WRITTEN_COLUMNS.items()])
 
 
 class WrittenFile(NamedTuple):
-    """A file, by its path in the table, and what was found in it after it was written."""
+    """A file, by its path in the table, its size in bytes, and what was found in it after it was written."""
 
     path: str
+    size: int
     log_partition: int
     records: int
     distinct: int
@@ -62,7 +70,7 @@ class FileWriter:
         if self._is_local or isinstance(filesystem, PyFileSystem):  # stores of objects have no folders
             filesystem.create_dir(str(Path(self._full_path).parent), recursive=True)
         self._sink = filesystem.open_output_stream(self._full_path)
-        self._parquet = ParquetWriter(self._sink, schema, compression="zstd")
+        self._parquet = ParquetWriter(self._sink, schema, compression="zstd", write_page_checksum=True)
         self._waiting: list[pa.RecordBatch] = []
 
     def __enter__(self) -> Self:
@@ -89,8 +97,8 @@ class FileWriter:
         from pyarrow.parquet import read_table
 
         with self._filesystem.open_input_file(self._full_path) as source:
-            offsets = read_table(source, columns=["log_offset"]).column(0)
-        return WrittenFile(self.path, log_partition, len(offsets), len(offsets.unique()))
+            size, offsets = source.size(), read_table(source, columns=["log_offset"]).column(0)
+        return WrittenFile(self.path, size, log_partition, len(offsets), len(offsets.unique()))
 
     def _flush(self) -> None:
         if self._waiting:
@@ -98,7 +106,7 @@ class FileWriter:
             self._waiting = []
 
 
-def write_ranges(spark: SparkSession, table: FilesTable, ranges: Sequence[KeepRange]) -> tuple[tuple[str, ...], Counts]:
+def write_ranges(spark: SparkSession, table: FilesTable, ranges: Sequence[KeepRange]) -> tuple[Sizes, Counts]:
     """Write a file for each range and day. Returns the files and what is in them."""
     url = table.location.url
 
@@ -124,30 +132,30 @@ def _write_range(url: str, keep_range: KeepRange) -> list[WrittenFile]:
 
 
 def merge_files(
-    spark: SparkSession, table: FilesTable, slices: Mapping[tuple[str, int], Sequence[str]]
-) -> tuple[tuple[str, ...], Counts]:
+    spark: SparkSession, table: FilesTable, slices: Mapping[tuple[str, int], Mapping[str, int | None]]
+) -> tuple[Sizes, Counts]:
     """Write one file with the rows of each slice's files. A slice has the files of one day and log partition."""
     url = table.location.url
 
-    def merge(item: tuple[tuple[str, int], Sequence[str]]) -> Iterator[pa.RecordBatch]:
-        (day, log_partition), paths = item
-        yield _reported([_merge_slice(url, day, log_partition, paths)])
+    def merge(item: tuple[tuple[str, int], Mapping[str, int | None]]) -> Iterator[pa.RecordBatch]:
+        (day, log_partition), files = item
+        yield _reported([_merge_slice(url, day, log_partition, files)])
 
     task_count = min(len(slices), spark.sparkContext.defaultParallelism)
     return _collected(run_for_each(spark, list(slices.items()), merge, _WRITTEN_DDL, task_count))
 
 
-def _merge_slice(url: str, day: str, log_partition: int, paths: Sequence[str]) -> WrittenFile:
+def _merge_slice(url: str, day: str, log_partition: int, files: Mapping[str, int | None]) -> WrittenFile:
     filesystem, root = filesystem_of(url)
-    in_order = sorted(map(file_of_rows, paths), key=lambda file: file.from_offset)
+    in_order = sorted(map(file_of_rows, files), key=lambda file: file.from_offset)
     with FileWriter(filesystem, root, _folder(day, log_partition, in_order[0].from_offset), FILE_SCHEMA) as writer:
         for file in in_order:
-            for rows in read_file(filesystem, f"{root}/{file.path}", FILE_SCHEMA):
+            for rows in read_file(filesystem, f"{root}/{file.path}", files[file.path], FILE_SCHEMA):
                 writer.add(rows)
     return writer.written(log_partition)
 
 
-def write_snapshot(table: FilesTable, rows: DataFrame) -> tuple[tuple[str, ...], int]:
+def write_snapshot(table: FilesTable, rows: DataFrame) -> tuple[Sizes, int]:
     """Write the rows of a snapshot. Returns their file, and their number."""
     url = table.location.url
 
@@ -177,10 +185,10 @@ def _reported(files: Sequence[WrittenFile]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([file._asdict() for file in files], schema=_WRITTEN_SCHEMA)
 
 
-def _collected(frame: DataFrame) -> tuple[tuple[str, ...], Counts]:
+def _collected(frame: DataFrame) -> tuple[Sizes, Counts]:
     counts: Counts = {}
     files = [WrittenFile(*row) for row in frame.collect()]
     for file in files:
         records, distinct = counts.get(file.log_partition, (0, 0))
         counts[file.log_partition] = records + file.records, distinct + file.distinct
-    return tuple(file.path for file in files), counts
+    return {file.path: file.size for file in files}, counts

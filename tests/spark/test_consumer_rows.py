@@ -123,7 +123,7 @@ def test_files_of_an_older_version_are_read(tmp_path: Path) -> None:
     schema = arrow_schema(tuple(ALL_COLUMNS))
     old = pa.Table.from_pylist([{"log_offset": 7, "kind": "offset"}], schema=schema).drop_columns(["consumer"])
     pq.write_table(old, tmp_path / "old.parquet")
-    [batch] = read_file(LocalFileSystem(), str(tmp_path / "old.parquet"), schema)
+    [batch] = read_file(LocalFileSystem(), str(tmp_path / "old.parquet"), None, schema)
     assert batch.schema == schema
     assert [(row["log_offset"], row["consumer"]) for row in batch.to_pylist()] == [(7, None)]
 

@@ -15,19 +15,11 @@ from callboard.runtime.log.folder import INFO_NAME as DATA_INFO_NAME
 from callboard.runtime.log.folder import parse_info
 from callboard.spark.history.changes import changes_path, read_changes
 from callboard.spark.history.keep import check_table
-from callboard.spark.history.table import (
-    FOLDER,
-    INFO_NAME,
-    NO_PROGRESS,
-    HistoryProgress,
-    HistoryTable,
-    ReplacedFolder,
-    Snapshot,
-    TableInfo,
-)
+from callboard.spark.history.progress import NO_PROGRESS, HistoryProgress, ReplacedFolder, Snapshot
+from callboard.spark.history.table import FOLDER, INFO_NAME, HistoryTable, TableInfo
 
 PROGRESS = HistoryProgress(
-    3, {0: 1200, 1: 33}, 0, 9, (ReplacedFolder("2026-01-01", 0, -2, 5),), (Snapshot("2026-01-01", 2, 10),)
+    3, {0: 1200, 1: 33}, 0, 9, (ReplacedFolder("2026-01-01", 0, -2, 5),), (Snapshot("2026-01-01", 2, 10),), {}
 )
 
 

@@ -45,8 +45,9 @@ from callboard.runtime.log.manifest import ManifestError, log_files
 from callboard.runtime.log.reading.partition_reader import partition_folders
 from callboard.spark.commands import history as commands
 from callboard.spark.history import HistoryTable, keep
+from callboard.spark.history.metadata import FILES_VERSION, VERSION
+from callboard.spark.history.progress import FROM_OFFSET, PARTITION_COLUMNS
 from callboard.spark.history.ranges import HISTORY_KINDS
-from callboard.spark.history.table import FILES_VERSION, FROM_OFFSET, PARTITION_COLUMNS, VERSION
 from callboard.spark.options import Options
 from callboard.spark.scan import PartitionScan
 
@@ -164,7 +165,7 @@ class Local:
 def places_in(table: HistoryTable, number: int | None = None, first: int | None = None) -> list[tuple[int, int]]:
     """The committed records in the files that ``Local`` writes."""
     names = [f"log_partition={'*' if number is None else number}", f"from_offset={'*' if first is None else first}"]
-    files = table.path.glob("/".join(["day=*", *names, "*.json"]))
+    files = table.path.glob("/".join(["day=*", *names, "part-*.json"]))
     return [tuple(position) for file in files for position in json.loads(file.read_text())]
 
 

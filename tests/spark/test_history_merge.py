@@ -16,6 +16,7 @@ from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
 from callboard.spark.history import HistoryTable, keep, merge
 from callboard.spark.history.merge import GRACE_MS
+from callboard.spark.history.row_folders import parse_row_folder
 from callboard.spark.history.table import TableInfo
 
 RUNS, DAYS = 3, 2
@@ -63,7 +64,7 @@ def later(ms: int = 0) -> int:
 
 def folders(table: HistoryTable) -> Counter[tuple[str, int]]:
     """The number of folders of each day and log partition."""
-    return Counter((day, number) for day, number, _ in table.row_folders())
+    return Counter((day, number) for day, number, _ in map(parse_row_folder, table.row_paths()))
 
 
 def test_merged_table_has_same_rows_in_one_folder_for_each_day_and_partition(

@@ -16,7 +16,8 @@ from callboard.runtime.log.folder import INFO_NAME, parse_info
 from callboard.runtime.log.manifest import log_files
 from callboard.runtime.log.reading.partition_reader import partition_folders
 from callboard.spark.commands import history as commands
-from callboard.spark.history.table import HistoryProgress, HistoryTable, TableInfo
+from callboard.spark.history.progress import HistoryProgress
+from callboard.spark.history.table import HistoryTable, TableInfo
 
 
 class SparkStarted(Exception):

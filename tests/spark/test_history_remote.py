@@ -19,7 +19,8 @@ from callboard.spark.commands import questions, report
 from callboard.spark.files import find_log
 from callboard.spark.history import HistoryTable, as_of, keep, merge, take_snapshot
 from callboard.spark.history.opening import open_table
-from callboard.spark.history.table import HistoryProgress, Snapshot, TableInfo
+from callboard.spark.history.progress import HistoryProgress, Snapshot
+from callboard.spark.history.table import TableInfo
 from callboard.spark.options import parse_options
 from callboard.spark.tasks import selected_numbers
 

@@ -267,3 +267,36 @@ def test_changes_file_torn_at_any_byte_is_readable(tmp_path: Path) -> None:
     file.write_bytes(b"[1]\n")
     with pytest.raises(StartError, match="line 1 is not a change"):
         read_changes(table)
+
+
+def test_reason_that_is_not_utf_8_is_recorded(tmp_path: Path) -> None:
+    """As an argument in the encoding of another terminal. It ended with a traceback, before anything was changed."""
+    (tmp_path / "_callboard").mkdir()
+    table: Any = HistoryTable.__new__(HistoryTable)
+    table.path = tmp_path
+    change = NOTE._replace(reason="caf\udce9 f\u00fcr")
+    record_start(table, change)
+    assert read_changes(table) == {"abc": change}
+
+
+def test_changes_file_with_a_flipped_bit_is_refused_or_the_same(tmp_path: Path) -> None:
+    """A changed digit would make `undo` write an offset that nobody had committed. Older files have no checksums."""
+    (tmp_path / "_callboard").mkdir()
+    table: Any = HistoryTable.__new__(HistoryTable)
+    table.path = tmp_path
+    record_start(table, NOTE._replace(offsets=(OffsetChange(("t", 0), ONE, TWO),)))
+    record_end(table, "abc", "done")
+    file, expected = tmp_path / "_callboard" / "changes.jsonl", read_changes(table)
+    content = file.read_bytes()
+    for at in range(len(content) - 1):  # without the last line's end it is torn
+        for bit in (1, 4, 16):
+            file.write_bytes(content[:at] + bytes([content[at] ^ bit]) + content[at + 1 :])
+            try:
+                assert read_changes(table) == expected, (at, bit)
+            except StartError as error:
+                assert "is not a change" in str(error)
+    lines = [json.loads(line) for line in content.splitlines()]
+    for line in lines:
+        del line["checksum"]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert read_changes(table) == expected

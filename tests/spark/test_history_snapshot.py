@@ -17,9 +17,10 @@ from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.manifest import log_files
 from callboard.spark.history import HistoryTable, as_of, keep, take_snapshot
 from callboard.spark.history.keep import days_written, without_changed_snapshots
+from callboard.spark.history.progress import HistoryProgress, ReplacedFolder, Snapshot
 from callboard.spark.history.ranges import KeepRange, ValidRange
 from callboard.spark.history.snapshot import first_time_not_kept_ms
-from callboard.spark.history.table import HistoryProgress, ReplacedFolder, Snapshot, TableInfo
+from callboard.spark.history.table import TableInfo
 
 SNAPSHOTS = (Snapshot("2025-11-21", 2, 10), Snapshot("2025-11-23", 4, 20))
 

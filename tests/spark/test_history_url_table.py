@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
@@ -39,8 +40,9 @@ from callboard.spark.history.creating import creator_of
 from callboard.spark.history.files_table import FilesTable
 from callboard.spark.history.merge import GRACE_MS, MergeResult
 from callboard.spark.history.opening import create_table, open_to_write, table_exists
+from callboard.spark.history.progress import HistoryProgress
 from callboard.spark.history.remote import FILE_SCHEMA, TableUrl
-from callboard.spark.history.table import HistoryProgress, HistoryTable, TableInfo
+from callboard.spark.history.table import HistoryTable, TableInfo
 from callboard.spark.history.unnamed import remove_unnamed
 from callboard.spark.history.write_files import FileWriter
 
@@ -128,7 +130,7 @@ def test_history_in_a_bucket(
     keep(spark, log.data, url, clock_ms=lambda: LATER_MS)
     expected = records_in_log(log.data)
     with pytest.raises(StartError, match=r"another process has written to it meanwhile \(commit 2\)"):
-        slower.commit(progress_of_slower._replace(number=2, files=()), [])
+        slower.commit(progress_of_slower._replace(number=2, files={}), [])
     assert records_in_table(slower.rows(spark)) == expected, "each once"
 
     merged = merge(spark, url, clock_ms=lambda: LATER_MS)
@@ -177,7 +179,7 @@ def test_of_writers_that_begin_at_the_same_commit_one_succeeds(url: str, monkeyp
         start.wait()
         try:
             with table.exclusive_writer():
-                table.commit(HistoryProgress(1, {0: number}, 0, 0, files=(f"file-{number}",)), [])
+                table.commit(HistoryProgress(1, {0: number}, 0, 0, files={f"file-{number}": 9}), [])
             results.append(number)
         except StartError as error:
             results.append(str(error))
@@ -189,7 +191,10 @@ def test_of_writers_that_begin_at_the_same_commit_one_succeeds(url: str, monkeyp
         thread.join()
     [winner] = [result for result in results if isinstance(result, int)]
     assert all("another process has written to it" in str(result) for result in results if result != winner)
-    assert (open_table(url).progress().taken_to, open_table(url).progress().files) == ({0: winner}, (f"file-{winner}",))
+    assert (open_table(url).progress().taken_to, open_table(url).progress().files) == (
+        {0: winner},
+        {f"file-{winner}": 9},
+    )
 
 
 def test_commit_repeated_by_the_network_is_recognized(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,7 +232,8 @@ def test_changes_keep_their_order_after_numbers_that_are_missing(url: str) -> No
     record_start(table, change)
     folder = table.path / "_callboard" / "changes"
     line = read_file(table.location.disk, folder / f"{0:020d}.json")
-    assert table.location.create(folder / f"{5:020d}.json", line.replace(b'"a"', b'"b"'))
+    other = {name: value for name, value in json.loads(line).items() if name != "checksum"} | {"change_id": "b"}
+    assert table.location.create(folder / f"{5:020d}.json", json.dumps(other).encode())
     record_end(table, "b", "done")
     assert table.location.disk.names(folder)[-1] == f"{6:020d}.json"
     assert table.location.create(folder / f"{7:020d}.json", b"{}")
@@ -275,7 +281,7 @@ def test_files_of_killed_runs_and_old_commits_are_removed(tmp_path: Path, monkey
     for name in ("live", "old", "new"):
         (tmp_path / "table" / folder / f"{name}.parquet").touch()
     for number in range(1, 5):
-        table.commit(HistoryProgress(number, {}, 0, 0, files=(f"{folder}/live.parquet",)), [])
+        table.commit(HistoryProgress(number, {}, 0, 0, files={f"{folder}/live.parquet": 0}), [])
     hours_ago = (table.path / "_callboard" / "table.json").stat().st_mtime - 7200
     for path in [*table.path.glob("day*/*/*/[lo]*"), *sorted(table.path.glob("_callboard/commits/*"))[:3]]:
         os.utime(path, (hours_ago, hours_ago))
@@ -324,7 +330,7 @@ def test_rows_and_commits_in_a_folder_are_durable(tmp_path: Path, monkeypatch: p
         writer.add(pa.RecordBatch.from_pylist([{"log_offset": 1}], schema=FILE_SCHEMA))
     assert {str(path) for path in ((root / writer.path), *(root / writer.path).parents[:3])} <= synced.paths
     synced.paths.clear()
-    table.commit(HistoryProgress(1, {0: 2}, 0, 0, files=(writer.path,)), [])
+    table.commit(HistoryProgress(1, {0: 2}, 0, 0, files={writer.path: None}), [])
     assert str(root / "_callboard" / "commits" / f"{1:020d}.json") in synced.paths
     [draft] = [path for path in synced.paths if "/.00000000000000000001.json." in path]
     assert not Path(draft).exists()
