@@ -12,6 +12,7 @@ from weakref import WeakSet
 
 from ..client.security import Security
 from ..engine.completion import run_to_completion
+from ..engine.own_listeners import refuse_own_server
 from ..engine.waiting import serve_threads
 from .blocking import BlockingMember
 from .blocking_members import BlockingMembers
@@ -66,9 +67,10 @@ class RemoteThreadCoordinator:
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
-        """Raises ChannelLost if no server can be reached now."""
+        """Raises ChannelLost if no server can be reached now; RuntimeError if this thread's loop is the server."""
         if self._thread is not None:
             raise RuntimeError("this connection was entered before: make another one")
+        self._check_caller()
         ready = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(ready,), name="callboard-members", daemon=True)
         self._thread.start()
@@ -90,9 +92,10 @@ class RemoteThreadCoordinator:
         """All remaining members leave, concurrently, then the event loop ends.
 
         Waits for work on their shards, at most for the rebalance timeout. Raises RuntimeError if the caller is such
-        work.
+        work, or is on the event loop of the server.
         """
         if self._loop is not None and self._thread is not None and self._thread.is_alive():
+            self._check_caller()
             self._members.check_caller(self._loop, "close")
             with suppress(RuntimeError):  # another thread has closed it
                 self._loop.call_soon_threadsafe(self._stopping.set)
@@ -102,7 +105,12 @@ class RemoteThreadCoordinator:
         """A member of a group, for use in the calling thread. Options as ``Member``'s."""
         if self._loop is None:
             raise RuntimeError("not connected yet: use it inside `with callboard.connect_in_thread(...)`")
-        return self._members.add(BlockingMember(self._connector, group, loop=self._loop, **options))
+        return self._members.add(
+            BlockingMember(self._connector, group, loop=self._loop, check_caller=self._check_caller, **options)
+        )
+
+    def _check_caller(self) -> None:
+        refuse_own_server(self._connector.given)
 
     def _run(self, ready: threading.Event) -> None:
         asyncio.run(self._serve_until_closed(ready))
