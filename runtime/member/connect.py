@@ -11,6 +11,7 @@ from typing import Self, Unpack
 from weakref import WeakSet
 
 from ..client.security import Security
+from ..common.thread_pool import ThreadPool
 from ..engine.completion import run_to_completion
 from ..engine.own_listeners import refuse_own_server
 from ..engine.waiting import serve_threads
@@ -113,10 +114,12 @@ class RemoteThreadCoordinator:
         refuse_own_server(self._connector.given)
 
     def _run(self, ready: threading.Event) -> None:
-        asyncio.run(self._serve_until_closed(ready))
+        with suppress(RuntimeError):  # in `atexit` newer Pythons start no thread, which the end of a loop needs
+            asyncio.run(self._serve_until_closed(ready))
 
     async def _serve_until_closed(self, ready: threading.Event) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        self._loop.set_default_executor(ThreadPool(None, "callboard-blocking"))
         serve_threads(self._loop)
         ready.set()
         await self._stopping.wait()
