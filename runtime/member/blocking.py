@@ -19,6 +19,7 @@ from random import Random
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
+from ..common.one_process import OfOneProcess
 from ..engine.clock import boottime_s
 from ..engine.waiting import LoopClosed, is_of_parent, run_on_loop
 from .channel import Connector
@@ -160,7 +161,7 @@ class BlockingAssignment:
         self._assignment.leave(block)
 
 
-class BlockingMember:
+class BlockingMember(OfOneProcess):
     """``Member`` for threads: ``with``, then ``member.run(handler)``, or ``for assignment in member.assignments()``.
 
     ``loop``: runs in another thread, for as long as the member is used. ``check_caller``: see ``LoopRunner``.

@@ -11,6 +11,7 @@ from typing import Self, Unpack
 from weakref import WeakSet
 
 from ..client.security import Security
+from ..common.one_process import OfOneProcess
 from ..common.thread_pool import ThreadPool
 from ..engine.completion import run_to_completion
 from ..engine.own_listeners import refuse_own_server
@@ -24,7 +25,7 @@ from .tcp import TcpConnector
 log = logging.getLogger("callboard.member")
 
 
-class RemoteCoordinator:
+class RemoteCoordinator(OfOneProcess):
     """Returned by ``connect``: use ``async with``, then create any number of members."""
 
     def __init__(self, bootstrap: str, security: Security | None = None) -> None:
@@ -58,7 +59,7 @@ class RemoteCoordinator:
         return member
 
 
-class RemoteThreadCoordinator:
+class RemoteThreadCoordinator(OfOneProcess):
     """Returned by ``connect_in_thread``: the same for programs without an event loop. Its own loop runs in a thread."""
 
     def __init__(self, bootstrap: str, security: Security | None = None) -> None:

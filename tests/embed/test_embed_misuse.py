@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pickle
 import signal
 import warnings
 from collections.abc import Callable
@@ -203,6 +204,19 @@ async def test_blocking_connection_to_a_coordinator_on_the_same_loop_is_refused_
             await asyncio.to_thread(call)
     with pytest.raises(callboard.ChannelLost, match="is a server running"):
         callboard.connect_in_thread(address).__enter__()
+
+
+def test_pickled_coordinator_raises_an_error_that_says_what_to_pass_instead() -> None:
+    """As by an argument of a process that multiprocessing starts: it named a lock."""
+    with callboard.Coordinator.in_thread(listen="127.0.0.1:0") as coordinator:
+        remote = callboard.connect_in_thread(coordinator.bootstrap)
+        member = coordinator.member("g", resources={"jobs": 1})
+        connection = callboard.connect(coordinator.bootstrap)
+        others = (callboard.Coordinator(), connection, connection.member("g", resources={"jobs": 1}))
+        for each in (coordinator, remote, member, *others):
+            expected = f"a {type(each).__name__} cannot be pickled or copied: pass the address"
+            with pytest.raises(TypeError, match=expected):
+                pickle.dumps(each)
 
 
 @async_test
