@@ -23,6 +23,7 @@ from ...actors.text import format_count
 from ..common import logs
 from ..common.errors import StartError
 from ..common.printing import print_error, print_line
+from ..common.stop_request import StopRequest
 from ..disk.disk import Disk
 from ..node.connection_limit import raise_limit
 from ..node.listening import NO_SOCKETS, Sockets, bind, bind_health, listening_addresses
@@ -126,10 +127,10 @@ async def serve_until_signal(
     Raises StartError, after the stop, if its cluster has refused it.
     """
     serving = Serving()
-    stopping = serving.stopping
+    stopping, request = serving.stopping, StopRequest()
     loop = asyncio.get_running_loop()
     for number in STOP_SIGNALS:
-        loop.add_signal_handler(number, on_signal, number, stopping)
+        loop.add_signal_handler(number, on_signal, number, stopping, request)
     loop.add_signal_handler(STATS_SIGNAL, show_stats, serving)
     if any(listener.has_tls for listener in options.listeners):
         loop.add_signal_handler(RELOAD_SIGNAL, reload_certificates, serving)
@@ -237,9 +238,9 @@ async def announce_when_loaded(node: Node, stopping: asyncio.Event) -> None:
         print_line(f"callboard loaded {format_count(loaded.records, 'record')} in {loaded.seconds:.2f} s", flush=True)
 
 
-def on_signal(number: signal.Signals, stopping: asyncio.Event) -> None:
-    """The first signal stops the node cleanly; a second one ends the process at once."""
-    if stopping.is_set():
+def on_signal(number: signal.Signals, stopping: asyncio.Event, request: StopRequest) -> None:
+    """The first request stops the node cleanly; a second one ends the process at once."""
+    if request.is_second():
         print_error(f"received a second {number.name}: exiting at once", flush=True)
         os._exit(FORCED_EXIT_CODE)
     stopping.set()

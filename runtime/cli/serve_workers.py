@@ -21,6 +21,7 @@ import typer
 from ..common import logs
 from ..common.errors import StartError
 from ..common.printing import print_error, print_line
+from ..common.stop_request import StopRequest
 from ..disk.disk import Disk
 from ..node.listening import Sockets, bind
 from ..settings.address import Address
@@ -131,18 +132,18 @@ async def supervise(specs: Sequence[ProcessSpec], address: str, passed_on: Seque
 
     final_codes = (REFUSED_EXIT_CODE, FAILED_EXIT_CODE)
     supervisor = Supervisor(SupervisorOptions(specs, RESTART_DELAY_S, STOP_TIMEOUT_S, final_codes, on_line))
-    loop = asyncio.get_running_loop()
+    loop, request = asyncio.get_running_loop(), StopRequest()
     for number in STOP_SIGNALS:
-        loop.add_signal_handler(number, on_signal, number, supervisor)
+        loop.add_signal_handler(number, on_signal, number, supervisor, request)
     for number in passed_on:
         loop.add_signal_handler(number, supervisor.send, number)
     await supervisor.run()
     return supervisor.exit_code
 
 
-def on_signal(number: signal.Signals, supervisor: Supervisor) -> None:
-    """The first signal stops the workers cleanly; a second one ends all processes at once."""
-    if supervisor.stopping.is_set():
+def on_signal(number: signal.Signals, supervisor: Supervisor, request: StopRequest) -> None:
+    """The first request stops the workers cleanly; a second one ends all processes at once."""
+    if request.is_second():
         print_error(f"received a second {number.name}: exiting at once", flush=True)
         supervisor.send(number)
         os._exit(FORCED_EXIT_CODE)

@@ -106,6 +106,24 @@ class FolderUsers(SectionUsers):
             raise failure
 
 
+class NewFolderUsers:
+    """The users in a data folder that is missing. The first user creates it. Raises OSError and StartError."""
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+
+    def users(self) -> Sequence[UserListing]:
+        return []
+
+    def set_password(self, user: str, passwords: Iterable[NewPassword]) -> None:
+        disk_like(self._data).make_folder(self._data)
+        with open_folder(self._data) as store:
+            store.set_password(user, passwords)
+
+    def remove(self, user: UserListing) -> None:
+        raise AssertionError(f"there is no user {user.name}")
+
+
 class ClusterUsers(SectionUsers):
     """The users in the store of a cluster. All methods raise StartError if it cannot be used."""
 
@@ -143,11 +161,12 @@ def open_server(bootstrap_server: str, timeout_s: float) -> Iterator[UserStore]:
 def open_folder(data: Path, *, creates: bool = False) -> Iterator[UserStore]:
     """For changes. Raises StartError if a server runs on it, for one of workers, and for no folder.
 
-    ``creates``: a missing folder is created.
+    ``creates``: a missing folder is created with the first change, so not if the user gives up before.
     """
-    _check_folder(data, may_be_missing=creates)
+    if not _is_folder(data, may_be_missing=creates):
+        yield NewFolderUsers(data)
+        return
     disk = disk_like(data)
-    disk.make_folder(data)
     lock = lock_folder(disk, data)
     try:
         yield FolderUsers(_load(data, disk))
@@ -158,11 +177,12 @@ def open_folder(data: Path, *, creates: bool = False) -> Iterator[UserStore]:
 @contextmanager
 def read_folder(data: Path) -> Iterator[UserStore]:
     """Only to read: writes nothing, so the folder may be read-only, and a server may run on it. Raises StartError."""
-    _check_folder(data)
+    _is_folder(data)
     yield FolderUsers(_load(data, disk_like(data)))
 
 
-def _check_folder(data: Path, *, may_be_missing: bool = False) -> None:
+def _is_folder(data: Path, *, may_be_missing: bool = False) -> bool:
+    """False for a missing folder that may be missing. Raises StartError for anything else that is no data folder."""
     if has_workers(data):
         raise StartError(
             f"the data folder '{data}' is one of a server with --workers, whose users are in their store: expected "
@@ -171,9 +191,12 @@ def _check_folder(data: Path, *, may_be_missing: bool = False) -> None:
     try:
         is_folder = S_ISDIR(data.stat().st_mode)
     except FileNotFoundError:
-        is_folder = may_be_missing
+        if may_be_missing:
+            return False
+        is_folder = False
     if not is_folder:
         raise StartError(f"{data}: found no folder, expected the data folder of a server; check the path")
+    return True
 
 
 def _load(data: Path, disk: Disk) -> SecurityStore:

@@ -9,13 +9,14 @@ import asyncio
 import errno
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
 from ...actors.steps import SLICE_NS, Steps, run_slice, run_steps
 from ..common.logs import get_logger
+from ..common.thread_pool import ThreadPool
 
 log = get_logger("callboard.runtime")
 
@@ -72,7 +73,7 @@ class FileThread:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._executor = ThreadPoolExecutor(1, "callboard-files")
+        self._executor = ThreadPool(1, "callboard-files")
         self._unfinished = 0
         self._idle = asyncio.Event()
         self._idle.set()

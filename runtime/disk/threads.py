@@ -10,12 +10,12 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from math import inf
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
+from ..common.thread_pool import ThreadPool
 from .disk import Disk
 
 Call = Callable[[], None]
@@ -83,7 +83,7 @@ class JobPool:
     """A pool of threads for jobs. It starts with the first one."""
 
     def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(POOL_THREADS, "callboard-log-files")
+        self._pool = ThreadPool(POOL_THREADS, "callboard-log-files")
 
     def submit(self, job: Call) -> None:
         self._pool.submit(job)

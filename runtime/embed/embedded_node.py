@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..disk.disk import Disk
 from ..engine.completion import run_to_completion
+from ..engine.own_listeners import serve_on_loop
 from .cluster_arguments import OBSERVER
 from .forked import close_in_forked_children
 from .node_requests import NodeRequests
@@ -134,6 +135,7 @@ class EmbeddedNode:
 
         [listener] = self.options.listeners
         listening_socket = bind(listener, "listen", "advertised")
+        serve_on_loop(listening_socket)
         address = listener.listen._replace(port=listening_socket.getsockname()[1])
         self.options = replace(self.options, listeners=(listener._replace(listen=address),))  # for a restart
         return {listener.name: listening_socket}

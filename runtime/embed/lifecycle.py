@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, Unpack
 
+from ..common.one_process import OfOneProcess
 from ..settings.table import Settings
 from .admin import Admin
 from .explaining import Explaining
@@ -20,7 +21,7 @@ EndMode = Literal["stopped", "killed", "power lost"]
 """How the old process ends in a restart."""
 
 
-class AsyncCoordinator(Admin, Explaining, Monitoring, ABC):
+class AsyncCoordinator(Admin, Explaining, Monitoring, OfOneProcess, ABC):
     """The interface of ``Coordinator``. ``ThreadCoordinator`` runs any of these on a thread of its own."""
 
     @abstractmethod

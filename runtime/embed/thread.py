@@ -11,6 +11,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from ...actors.recorder.flight_recorder import RECORDS_KEPT
+from ..common.one_process import OfOneProcess
+from ..common.thread_pool import ThreadPool
 from ..engine.waiting import LoopClosed, is_of_parent, run_on_loop, serve_threads
 from ..settings.table import Settings
 from .lifecycle import AsyncCoordinator, EndMode
@@ -47,7 +49,7 @@ NOT_RUNNING_YET = "this Coordinator is not running yet: use it inside `with`, or
 T = TypeVar("T")
 
 
-class ThreadCoordinator:
+class ThreadCoordinator(OfOneProcess):
     """Returned by ``Coordinator.in_thread(...)``: the methods of ``Coordinator``, in a blocking form.
 
     Used once, as ``with Coordinator.in_thread(...) as coordinator``, or ``start`` and ``stop``.
@@ -62,6 +64,7 @@ class ThreadCoordinator:
         self._stopping = asyncio.Event()
         self._serving: asyncio.Task[None] | None = None
         self._is_start_ended = False
+        self._has_stopped = False
         self._members: BlockingMembers | None = None  # its modules are imported with the first member
 
     def start(self) -> None:
@@ -133,7 +136,9 @@ class ThreadCoordinator:
             if not self._started.done():
                 self._started.set_exception(RuntimeError(STOPPED))
         except BaseException as error:
-            if self._started.done():
+            if self._has_stopped:  # in `atexit` newer Pythons start no thread, which the end of a loop needs
+                self._ended.set_result(None)
+            elif self._started.done():
                 self._ended.set_exception(error)
             else:
                 self._ended.set_result(None)
@@ -143,6 +148,7 @@ class ThreadCoordinator:
 
     async def _serve_until_stopped(self) -> None:
         self._serving = asyncio.current_task()
+        asyncio.get_running_loop().set_default_executor(ThreadPool(None, "callboard-blocking"))
         if self._is_start_ended:
             raise asyncio.CancelledError
         async with self._coordinator:
@@ -152,6 +158,7 @@ class ThreadCoordinator:
             await self._stopping.wait()
             if self._members is not None:
                 await self._members.leave()
+        self._has_stopped = True
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:

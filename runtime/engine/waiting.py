@@ -27,6 +27,16 @@ class LoopClosed(Exception):
     """The loop was closed, and the result will never come."""
 
 
+class OwnLoop(RuntimeError):
+    """The wait is on the thread of the loop that it waits for."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a blocking call on the thread of the event loop that has to answer it would wait for ever: call it in "
+            "another thread, as with asyncio.to_thread(), or use the asynchronous form"
+        )
+
+
 class LoopOfParent(RuntimeError):
     """The loop runs in a thread of the parent process. This one was forked, without that thread."""
 
@@ -45,6 +55,13 @@ def serve_threads(loop: asyncio.AbstractEventLoop) -> None:
 def is_of_parent(loop: asyncio.AbstractEventLoop) -> bool:
     """Whether the loop runs in another process, of which this one is a fork: a wait for it would never end."""
     return _process_ids.get(loop) not in (None, os.getpid())
+
+
+def _is_running_here(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
 
 
 def wait_for(future: Future[T], loop: asyncio.AbstractEventLoop, timeout_s: float | None = None) -> T:
@@ -66,12 +83,15 @@ def wait_for(future: Future[T], loop: asyncio.AbstractEventLoop, timeout_s: floa
 def run_on_loop(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop, timeout_s: float | None = None) -> T:
     """Run a coroutine on the loop of another thread, and wait for its result.
 
-    Raises the coroutine's error, CancelledError, TimeoutError, LoopClosed or LoopOfParent. After an interrupt or a
-    timeout the coroutine is cancelled.
+    Raises the coroutine's error, CancelledError, TimeoutError, LoopClosed, LoopOfParent or OwnLoop. After an interrupt
+    or a timeout the coroutine is cancelled.
     """
     if is_of_parent(loop):
         work.close()
         raise LoopOfParent
+    if _is_running_here(loop):
+        work.close()
+        raise OwnLoop
     cancellable = _Cancellable(work)
     running: Coroutine[Any, Any, T] = cancellable.run()
     try:

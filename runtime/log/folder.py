@@ -225,6 +225,18 @@ class DataFolder:
             )  # raises the same error, with the numbers in its advice
 
 
+def create_data_folder(
+    path: Path, counts: PartitionCounts, disk: Disk, new_cluster_id: Callable[[], str] = random_cluster_id
+) -> None:
+    """Make an empty folder a data folder, for a command that fills it. Raises OSError if the disk fails; StartError."""
+    try:
+        DataFolder(path, *counts, disk=disk, new_cluster_id=new_cluster_id).close()
+    except StartError as error:
+        if isinstance(error.__cause__, OSError):  # no fault of the folder, whose name the user does not know
+            raise error.__cause__ from None
+        raise
+
+
 class FolderLock:
     """The lock of a data folder, held until ``close``.
 

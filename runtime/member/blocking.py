@@ -19,6 +19,7 @@ from random import Random
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
+from ..common.one_process import OfOneProcess
 from ..engine.clock import boottime_s
 from ..engine.waiting import LoopClosed, is_of_parent, run_on_loop
 from .channel import Connector
@@ -34,10 +35,11 @@ LOOP_ENDED = "the event loop of this member has ended"
 
 
 class LoopRunner:
-    """Runs coroutines on a loop of another thread."""
+    """Runs coroutines on a loop of another thread. ``check_caller`` raises RuntimeError where a wait cannot end."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, check_caller: Callable[[], None]) -> None:
         self._loop = loop
+        self._check_caller = check_caller
 
     @property
     def is_of_parent(self) -> bool:
@@ -50,7 +52,12 @@ class LoopRunner:
             self._loop.call_soon_threadsafe(callback)
 
     def run(self, coro: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-        """Wait for a result. Raises TimeoutError, and MemberError when the loop has ended."""
+        """Wait for a result. Raises TimeoutError, MemberError when the loop has ended, and RuntimeError."""
+        try:
+            self._check_caller()
+        except RuntimeError:
+            coro.close()
+            raise
         try:
             return run_on_loop(coro, self._loop, timeout_s)
         except (CancelledError, LoopClosed) as error:
@@ -154,10 +161,10 @@ class BlockingAssignment:
         self._assignment.leave(block)
 
 
-class BlockingMember:
+class BlockingMember(OfOneProcess):
     """``Member`` for threads: ``with``, then ``member.run(handler)``, or ``for assignment in member.assignments()``.
 
-    ``loop``: runs in another thread, for as long as the member is used.
+    ``loop``: runs in another thread, for as long as the member is used. ``check_caller``: see ``LoopRunner``.
     """
 
     def __init__(
@@ -166,11 +173,12 @@ class BlockingMember:
         group: str,
         *,
         loop: asyncio.AbstractEventLoop,
+        check_caller: Callable[[], None] = lambda: None,
         random: Random | None = None,
         clock_s: Callable[[], float] = boottime_s,
         **options: Unpack[MemberArguments],
     ) -> None:
-        self._runner = LoopRunner(loop)
+        self._runner = LoopRunner(loop, check_caller)
         self._member = Member(connector, group, random=random, clock_s=clock_s, **options)
         self._shards: dict[Shard, BlockingShard] = {}
         self._undelivered: BlockingAssignment | None = None  # its caller may have been interrupted, or timed out

@@ -11,7 +11,10 @@ from typing import Self, Unpack
 from weakref import WeakSet
 
 from ..client.security import Security
+from ..common.one_process import OfOneProcess
+from ..common.thread_pool import ThreadPool
 from ..engine.completion import run_to_completion
+from ..engine.own_listeners import refuse_own_server
 from ..engine.waiting import serve_threads
 from .blocking import BlockingMember
 from .blocking_members import BlockingMembers
@@ -22,7 +25,7 @@ from .tcp import TcpConnector
 log = logging.getLogger("callboard.member")
 
 
-class RemoteCoordinator:
+class RemoteCoordinator(OfOneProcess):
     """Returned by ``connect``: use ``async with``, then create any number of members."""
 
     def __init__(self, bootstrap: str, security: Security | None = None) -> None:
@@ -56,7 +59,7 @@ class RemoteCoordinator:
         return member
 
 
-class RemoteThreadCoordinator:
+class RemoteThreadCoordinator(OfOneProcess):
     """Returned by ``connect_in_thread``: the same for programs without an event loop. Its own loop runs in a thread."""
 
     def __init__(self, bootstrap: str, security: Security | None = None) -> None:
@@ -66,9 +69,10 @@ class RemoteThreadCoordinator:
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
-        """Raises ChannelLost if no server can be reached now."""
+        """Raises ChannelLost if no server can be reached now; RuntimeError if this thread's loop is the server."""
         if self._thread is not None:
             raise RuntimeError("this connection was entered before: make another one")
+        self._check_caller()
         ready = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(ready,), name="callboard-members", daemon=True)
         self._thread.start()
@@ -90,9 +94,10 @@ class RemoteThreadCoordinator:
         """All remaining members leave, concurrently, then the event loop ends.
 
         Waits for work on their shards, at most for the rebalance timeout. Raises RuntimeError if the caller is such
-        work.
+        work, or is on the event loop of the server.
         """
         if self._loop is not None and self._thread is not None and self._thread.is_alive():
+            self._check_caller()
             self._members.check_caller(self._loop, "close")
             with suppress(RuntimeError):  # another thread has closed it
                 self._loop.call_soon_threadsafe(self._stopping.set)
@@ -102,13 +107,20 @@ class RemoteThreadCoordinator:
         """A member of a group, for use in the calling thread. Options as ``Member``'s."""
         if self._loop is None:
             raise RuntimeError("not connected yet: use it inside `with callboard.connect_in_thread(...)`")
-        return self._members.add(BlockingMember(self._connector, group, loop=self._loop, **options))
+        return self._members.add(
+            BlockingMember(self._connector, group, loop=self._loop, check_caller=self._check_caller, **options)
+        )
+
+    def _check_caller(self) -> None:
+        refuse_own_server(self._connector.given)
 
     def _run(self, ready: threading.Event) -> None:
-        asyncio.run(self._serve_until_closed(ready))
+        with suppress(RuntimeError):  # in `atexit` newer Pythons start no thread, which the end of a loop needs
+            asyncio.run(self._serve_until_closed(ready))
 
     async def _serve_until_closed(self, ready: threading.Event) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        self._loop.set_default_executor(ThreadPool(None, "callboard-blocking"))
         serve_threads(self._loop)
         ready.set()
         await self._stopping.wait()

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from ..common.stop_request import StopRequest
 from .blocking import BlockingMember
 from .member import Member
 
@@ -25,7 +26,8 @@ def leave_on_signals(
     """While the block runs, the first of these signals makes the member leave; then ``run`` returns.
 
     Leaving cancels handlers that are coroutines, sets ``is_revoked`` for those in threads, and waits for their end, at
-    most for the rebalance timeout. A second signal has its usual effect. In a forked child each one has it.
+    most for the rebalance timeout. A second signal, at least a quarter of a second later, has its usual effect. In a
+    forked child each one has it.
 
     Raises RuntimeError outside of the main thread.
     """
@@ -49,12 +51,15 @@ def _install_on_loop(leave: Callable[[], object], signals: Sequence[signal.Signa
         for number in signals:
             loop.remove_signal_handler(number)
 
-    def on_signal() -> None:
-        restore()
+    def on_signal(number: signal.Signals) -> None:
+        if request.is_second():
+            restore()
+            signal.raise_signal(number)
         leave()
 
+    request = StopRequest()
     for number in signals:
-        loop.add_signal_handler(number, on_signal)
+        loop.add_signal_handler(number, on_signal, number)
     return restore
 
 
@@ -63,10 +68,13 @@ def _install_in_thread(leave: Callable[[], object], signals: Sequence[signal.Sig
         for number, handler in previous.items():
             signal.signal(number, handler)
 
-    def on_signal(_number: int, _frame: object) -> None:
-        restore()
+    def on_signal(number: int, _frame: object) -> None:
+        if request.is_second():
+            restore()
+            signal.raise_signal(number)
         leave()
 
+    request = StopRequest()
     previous = {number: signal.signal(number, on_signal) for number in signals}
     return restore
 

@@ -38,7 +38,7 @@ class TcpConnector:
     def __init__(self, bootstrap: str, security: Security | None = None) -> None:
         if not isinstance(bootstrap, str):
             raise StartError(f"bad bootstrap {bootstrap!r}: expected text, as in '127.0.0.1:9092'")
-        self._given = tuple(parse_address("bootstrap", part.strip(), 1) for part in bootstrap.split(","))
+        self.given = tuple(parse_address("bootstrap", part.strip(), 1) for part in bootstrap.split(","))
         self._security = load_security(security)
         self._learned: Sequence[Address] = ()
         self._learned_s = float("-inf")
@@ -60,7 +60,7 @@ class TcpConnector:
 
     async def connect_to_any(self, client_id: str) -> Connection:
         """Raises ChannelLost with the error of the last server."""
-        addresses = dict.fromkeys([*filter(None, [self._last]), *self._given, *self._learned])
+        addresses = dict.fromkeys([*filter(None, [self._last]), *self.given, *self._learned])
         connection = await connect_to_any(addresses, client_id, self._security)
         try:
             await self._learn(connection)

@@ -21,13 +21,21 @@ class BackgroundThread:
         self._thread: threading.Thread | None = None
 
     def run(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
-        if self._thread is None:
-            weakref.finalize(self, self._queue.put, None)  # the thread ends with the node
-            self._thread = threading.Thread(
-                target=_run_all, args=(self._queue,), name="callboard-background", daemon=True
-            )
-            self._thread.start()
-        self._queue.put((work, done))
+        if self._thread is None and not self._start():
+            done(work())
+        else:
+            self._queue.put((work, done))
+
+    def _start(self) -> bool:
+        """False where no thread can be started, as at the very end of a process."""
+        thread = threading.Thread(target=_run_all, args=(self._queue,), name="callboard-background", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            return False
+        weakref.finalize(self, self._queue.put, None)  # the thread ends with the node
+        self._thread = thread
+        return True
 
     @property
     def is_started(self) -> bool:

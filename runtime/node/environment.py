@@ -10,9 +10,10 @@ import asyncio
 import time
 from asyncio import AbstractEventLoop
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ...actors.assignors.base import AssignFunction
 from ...actors.engine_ports import Clock
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from ..log.pieces import LoadJob, PieceHandler
     from ..log.store import LogStore, Ownership
     from .cluster import Cluster
+
+T = TypeVar("T")
 
 MEMORY = Path("/memory")
 """The data folder of a node whose disk is in memory."""
@@ -98,7 +101,7 @@ class Environment:
     async def run_blocking(self, call: Callable[[], object]) -> None:
         """Run a blocking call in another thread if that is allowed."""
         if self.allows_workers:
-            await asyncio.to_thread(call)
+            await run_in_thread(call)
         else:
             call()
 
@@ -108,3 +111,13 @@ def in_memory(disk: Disk | None = None) -> Environment:
     from ..disk.memory import MemoryDisk
 
     return Environment(disk=disk or MemoryDisk(), threads=InlineThreads, allows_workers=False)
+
+
+async def run_in_thread(call: Callable[[], T]) -> T:
+    """``asyncio.to_thread``. On the loop's own thread if Python's pool, which other loops have, refuses the work."""
+    context = copy_context()
+    try:
+        running = asyncio.get_running_loop().run_in_executor(None, lambda: context.run(call))
+    except RuntimeError:
+        return call()
+    return await running

@@ -136,7 +136,6 @@ class ResetRecords:
         return filter(None, map(parse_record, self._contents(wanted)))
 
     def _contents(self, wanted: Wanted) -> Iterator[bytes]:
-        self._disk.make_folder(self._folder)
         for match, _size in self._newest_first():
             if wanted(match[2], match[3]):
                 yield read_file(self._disk, self._folder / match[0])

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..common.errors import StartError
 from ..common.logs import get_logger
+from ..common.thread_pool import ThreadPool
 from ..engine.clock import wall_clock_ms
 from ..kafka.authentication.sasl_listener import SaslListener
 from ..kafka.connections.login_counts import LoginCounts
@@ -38,7 +39,7 @@ class WorkerThread:
     """``sasl_listener.Worker``: one thread, which starts with the first job. For use on the loop's thread."""
 
     def __init__(self) -> None:
-        self._executor = ThreadPoolExecutor(1, "callboard-sasl")
+        self._executor = ThreadPool(1, "callboard-sasl")
 
     def submit(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         loop = asyncio.get_running_loop()

@@ -11,6 +11,7 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from callboard import __version__
 from callboard.runtime.cli import serve
 from callboard.runtime.cli.main import main
 from callboard.runtime.common.errors import StartError
+from callboard.runtime.common.stop_request import SAME_REQUEST_S
 from callboard.runtime.log.folder import FORMAT, INFO_NAME, DataFolder
 from callboard.runtime.node.listening import bind
 from callboard.runtime.settings.address import Address
@@ -258,6 +260,7 @@ def test_second_signal_exits_at_once(tmp_path: Path) -> None:
     with serving(tmp_path, behaviour="hangs") as server:
         server.process.send_signal(signal.SIGINT)
         server.read_until("stopping")
+        time.sleep(SAME_REQUEST_S)
         assert server.end(signal.SIGINT) == 1
         assert server.log() == "callboard: received a second SIGINT: exiting at once\n"
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
@@ -360,6 +361,32 @@ def test_import_of_invalid_folder_is_refused(full: Path, data: Path, run_import:
         assert "Kafka is running on it" in refused(full)
     (full / folder_name(2) / f"{segment_name(0)}.swap").touch()
     assert "start it and stop it once" in refused(full)
+
+
+def test_import_whose_disk_fails_ends_with_code_1_and_makes_no_folder(
+    full: Path, run_import: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while the new data folder is opened, which a server would refuse to start with: code 2."""
+    left = 0
+
+    class FailingDisk(Disk):
+        def sync(self, fd: int) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            super().sync(fd)
+
+    monkeypatch.setattr(import_run, "Disk", FailingDisk)
+    for syncs in range(1000):
+        left = syncs
+        result = run_import("--kafka-dir", full, "--data", tmp_path / "made")
+        if result.code == 0:
+            break
+        assert (result.code, result.out) == (1, "")
+        assert "Input/output error; check the disk" in result.err
+        assert list(tmp_path.glob("made*")) == []
+    assert syncs > 1
 
 
 def test_import_with_different_read_back_makes_no_folder(

@@ -14,6 +14,7 @@ import pytest
 from command_helpers import Command, CommandResult, command
 from harness import async_test
 from program_helpers import PROGRAM
+from structlog.testing import capture_logs
 
 from callboard import Coordinator, ThreadCoordinator
 from callboard.runtime.cli import users
@@ -90,6 +91,7 @@ def test_password_is_asked_for(run: Command, tmp_path: Path, monkeypatch: pytest
     asked: list[tuple[str, object]] = []
 
     def prompt(text: str, **options: object) -> str:
+        assert not (tmp_path / "data").exists(), "whoever gives up here has changed nothing"
         asked.append((text, options["hide_input"] and options["confirmation_prompt"]))
         return "hunter2"
 
@@ -148,6 +150,7 @@ def test_bad_input_is_refused(
     result = run(*(argument.format(**names) for argument in arguments), "--data", tmp_path / "data")
     assert (result.code, result.out) == (2, "")
     assert result.err.startswith(text.format(**names))
+    assert not (tmp_path / "data").exists()
 
 
 def test_folder_of_a_running_server_is_refused_for_changes_and_listed(
@@ -173,6 +176,15 @@ def test_list_writes_nothing(run: Command, tmp_path: Path, secret: Path) -> None
     assert "alice" in run("list", "--data", data).out
     assert data.stat().st_mtime_ns == before
     assert [path.name for path in data.iterdir()] == [FILE_NAME]
+
+
+def test_log_names_the_mechanism_of_each_change(run: Command, server: ThreadCoordinator, secret: Path) -> None:
+    """A request changes one mechanism of a user. Without it each change seemed to be logged twice."""
+    with capture_logs() as log_output:
+        assert run("add", "carol", "--password-file", secret, "-b", server.bootstrap).code == 0
+        assert run("remove", "carol", "-b", server.bootstrap).code == 0
+    lines = [line["users"] for line in log_output if line["event"] == "users were changed"]
+    assert lines == 2 * [["carol (SCRAM-SHA-256)"], ["carol (SCRAM-SHA-512)"]]
 
 
 @pytest.mark.parametrize("name", ["list", "passwd", "remove"])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pickle
 import signal
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -179,3 +181,71 @@ def _open_files_in_child(files: list[int]) -> str:
     with open(read_fd) as pipe:
         os.waitpid(child, 0)
         return pipe.read()
+
+
+@async_test
+async def test_blocking_connection_to_a_coordinator_on_the_same_loop_is_refused_at_once() -> None:
+    """The coordinator could not answer while the connection waits for it."""
+    async with callboard.Coordinator(listen="127.0.0.1:0") as coordinator:
+        for host in ("127.0.0.1", "localhost"):
+            address = f"{host}:{coordinator.bootstrap.rpartition(':')[2]}"
+            with pytest.raises(RuntimeError, match=f"{address} is served by the event loop of this thread"):
+                callboard.connect_in_thread(address).__enter__()
+
+        remote = await asyncio.to_thread(callboard.connect_in_thread(coordinator.bootstrap).__enter__)
+        member = remote.member("g", resources={"jobs": 1})
+        with pytest.raises(RuntimeError, match="is served by the event loop of this thread"):
+            member.__enter__()
+        await asyncio.to_thread(member.__enter__)
+        shard = (await asyncio.to_thread(member.next_assignment)).shards[0]
+        for call in (partial(shard.commit, 1), member.leave, remote.close):
+            with pytest.raises(RuntimeError, match="use the Coordinator's own member"):
+                call()
+            await asyncio.to_thread(call)
+    with pytest.raises(callboard.ChannelLost, match="is a server running"):
+        callboard.connect_in_thread(address).__enter__()
+
+
+def test_pickled_coordinator_raises_an_error_that_says_what_to_pass_instead() -> None:
+    """As by an argument of a process that multiprocessing starts: it named a lock."""
+    with callboard.Coordinator.in_thread(listen="127.0.0.1:0") as coordinator:
+        remote = callboard.connect_in_thread(coordinator.bootstrap)
+        member = coordinator.member("g", resources={"jobs": 1})
+        connection = callboard.connect(coordinator.bootstrap)
+        others = (callboard.Coordinator(), connection, connection.member("g", resources={"jobs": 1}))
+        for each in (coordinator, remote, member, *others):
+            expected = f"a {type(each).__name__} cannot be pickled or copied: pass the address"
+            with pytest.raises(TypeError, match=expected):
+                pickle.dumps(each)
+
+
+@async_test
+async def test_blocking_connection_to_another_loop_is_not_refused() -> None:
+    async with callboard.Coordinator(listen="0.0.0.0:0", advertised="127.0.0.1:9") as own:
+        port = own._embedded.options.listeners[0].listen.port
+        with pytest.raises(RuntimeError, match="is served by the event loop of this thread"):
+            callboard.connect_in_thread(f"127.0.0.1:{port}").__enter__()
+        with (
+            callboard.Coordinator.in_thread(listen="127.0.0.1:0") as other,
+            callboard.connect_in_thread(f"{other.bootstrap},127.0.0.2:9") as remote,
+            remote.member("g", resources={"jobs": 1}) as member,
+        ):
+            assert member.next_assignment().shards[0].commit(1)
+
+
+def test_blocking_calls_on_the_coordinators_own_thread_raise_runtime_error() -> None:
+    """They waited for themselves, for ever."""
+    with (
+        callboard.Coordinator.in_thread(listen="127.0.0.1:0") as coordinator,
+        callboard.connect_in_thread(coordinator.bootstrap) as remote,
+    ):
+        for source in (coordinator, remote):
+            with source.member("g", resources={"jobs": 1}) as member:
+                shard = member.next_assignment().shards[0]
+
+                async def commit(shard: callboard.BlockingShard = shard) -> None:
+                    shard.commit(1)
+
+                with pytest.raises(RuntimeError, match="another thread"):
+                    coordinator.run(commit())
+                shard.commit(2)

@@ -304,3 +304,14 @@ def test_consumer_that_uses_assign_is_in_the_warnings() -> None:
             assert "if it is a consumer that uses assign(), and no tool, the reset does not stop it" in warning
 
     asyncio.run(scenario())
+
+
+def test_list_of_resets_writes_nothing_to_the_data_folder(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as coordinator:
+            assert await coordinator.resets("g") == ()
+            with pytest.raises(CoordinatorError, match="no-such-change"):
+                await coordinator.reset_progress("no-such-change")
+            assert not (tmp_path / "resets").exists()
+
+    asyncio.run(scenario())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -174,3 +176,40 @@ def test_interrupt_before_the_future_exists_cancels_the_coroutine(monkeypatch: p
         for _ in range(5):  # steps of the loop in which the coroutine starts and is cancelled
             coordinator.run(asyncio.sleep(0))
         assert inspect.getcoroutinestate(coro) == inspect.CORO_CLOSED
+
+
+PROGRAM = """
+import atexit, sys, threading
+import callboard
+
+coordinator = callboard.Coordinator.in_thread(data=sys.argv[1], listen="127.0.0.1:0")
+coordinator.start()
+
+def work():
+    threading.main_thread().join()
+    with callboard.connect_in_thread(coordinator.bootstrap) as remote:
+        for source in (coordinator, remote):
+            with source.member("g", resources={"jobs": 1}) as member:
+                shard = member.next_assignment().shards[0]
+                print(shard.next_offset, flush=True)
+                shard.commit((shard.next_offset or 0) + 1)
+
+worker = threading.Thread(target=work)
+worker.start()
+"""
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "atexit.register(coordinator.stop)",
+        "threading.Thread(target=lambda: (worker.join(), coordinator.stop())).start()",
+    ],
+)
+def test_coordinator_is_used_and_stopped_after_the_end_of_the_main_thread(tmp_path: Path, end: str) -> None:
+    """It failed there: Python's own pools of threads refuse all work then."""
+    arguments = [sys.executable, "-c", PROGRAM + end, str(tmp_path)]
+    process = subprocess.run(arguments, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert (process.stdout, process.stderr) == ("None\n1\n", "")
+    with Coordinator.in_thread(tmp_path) as coordinator:
+        assert coordinator.offsets("g")["jobs", 0].offset == 2

@@ -6,12 +6,16 @@ import asyncio
 import os
 import signal
 import threading
+import time
 import warnings
 from collections.abc import Iterator
+from math import inf
 
 import pytest
 
 import callboard
+from callboard.runtime.common import stop_request
+from callboard.runtime.common.stop_request import SAME_REQUEST_S
 
 SIGNALS = (signal.SIGUSR2,)
 DEADLINE_S = 60.0
@@ -42,10 +46,50 @@ def test_signal_ends_run_of_blocking_member_after_its_handlers(usual: list[int])
     ):
         member.run(handle)
         assert usual == []
+        time.sleep(SAME_REQUEST_S)
         os.kill(os.getpid(), signal.SIGUSR2)
         assert usual == [signal.SIGUSR2], "a second signal has its usual effect"
         assert coordinator.describe("g").members == ()
     assert ended == ["0"]
+
+
+def test_signal_that_comes_twice_makes_a_blocking_member_leave(
+    usual: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``timeout`` signals a process and its group. The second one ended the process before it had left."""
+    leaves: list[object] = []
+    monkeypatch.setattr(callboard.BlockingMember, "start_leaving", lambda self: leaves.append(self))
+    monkeypatch.setattr(stop_request, "SAME_REQUEST_S", inf)
+    with (
+        callboard.Coordinator.in_thread() as coordinator,
+        callboard.leave_on_signals(coordinator.member("g", resources={"jobs": 1}), SIGNALS),
+    ):
+        for count in (1, 2):
+            os.kill(os.getpid(), signal.SIGUSR2)
+            assert (len(leaves), usual) == (count, [])
+        monkeypatch.setattr(stop_request, "SAME_REQUEST_S", 0)
+        os.kill(os.getpid(), signal.SIGUSR2)
+        assert usual == [signal.SIGUSR2]
+
+
+def test_signal_that_comes_twice_makes_a_member_on_a_loop_leave(
+    usual: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leaves: list[object] = []
+    monkeypatch.setattr(callboard.Member, "start_leaving", lambda self: leaves.append(self))
+    monkeypatch.setattr(stop_request, "SAME_REQUEST_S", inf)
+
+    async def scenario() -> None:
+        async with callboard.Coordinator() as coordinator:
+            member = coordinator.member("g", resources={"jobs": 1})
+        with callboard.leave_on_signals(member, SIGNALS):
+            for count in (1, 2):
+                os.kill(os.getpid(), signal.SIGUSR2)
+                while len(leaves) < count:
+                    await asyncio.sleep(0)
+            assert usual == []
+
+    asyncio.run(scenario())
 
 
 def test_signal_cancels_handlers_of_member_and_ends_its_run() -> None:

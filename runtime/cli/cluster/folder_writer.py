@@ -12,7 +12,7 @@ from uuid import UUID
 
 from ...disk.disk import Disk, replace_file, write_all
 from ...log.compaction.defaults import SEGMENT_BYTES
-from ...log.folder import TOPICS_NAME, DataFolder
+from ...log.folder import TOPICS_NAME, create_data_folder
 from ...log.format.batch import read_batches
 from ...log.partition_counts import PartitionCounts
 from ...log.partitions import Partitions
@@ -46,7 +46,7 @@ class FolderWriter:
         self._root = root
         self._counts = counts
         self._disk = disk
-        DataFolder(root, *counts, disk=disk, new_cluster_id=lambda: cluster_id).close()
+        create_data_folder(root, counts, disk, lambda: cluster_id)
 
     def write_partition(self, name: str, batches: Iterable[bytes]) -> None:
         """``batches``: values of one or more batches, in order. A file ends only where the next offset follows."""

@@ -27,12 +27,13 @@ from ...common.errors import StartError
 from ...disk.disk import Disk, file_size, read_at, write_all
 from ...disk.modes import copy_owner_and_mode
 from ...log.compaction.defaults import SEGMENT_BYTES
-from ...log.folder import DEFAULT_PARTITIONS, INFO_NAME, DataFolder, write_empty_topics
+from ...log.folder import DEFAULT_PARTITIONS, INFO_NAME, create_data_folder, write_empty_topics
 from ...log.format.batch import LOG_OFFSET_MAX
 from ...log.format.errors import Damage
 from ...log.format.records import RECORD_TYPES
 from ...log.manifest import log_files
 from ...log.partition import TOPIC, TRANSACTIONS_TOPIC
+from ...log.partition_counts import PartitionCounts
 from ...log.partitions import Partitions
 from ...log.reading.key_types import count_key_types
 from ...log.reading.search import OpenFile
@@ -251,7 +252,7 @@ def _build_folder(
     disk.make_folder(temporary)
     if data.exists():
         copy_owner_and_mode(data, temporary)  # replaced by the rename at the end
-    DataFolder(temporary, *numbers, disk=disk).close()
+    create_data_folder(temporary, PartitionCounts(*numbers), disk)
     for partition in track_progress(partitions):
         _copy(partition, temporary, disk)
     _open_once(temporary, numbers, disk)

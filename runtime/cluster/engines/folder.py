@@ -15,7 +15,6 @@ import errno
 import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -25,6 +24,7 @@ from urllib.parse import unquote, urlsplit
 
 from ....actors.text import format_count
 from ...common.errors import StartError
+from ...common.thread_pool import ThreadPool
 from ...disk.disk import Disk, write_all
 from ..store import StoreRefused, StoreUnavailable, check_key
 from .operations import Operations
@@ -258,7 +258,7 @@ class FolderStore:
     def __init__(self, folder: Folder, limit_s: float = LIMIT_S) -> None:
         self._folder = folder
         self._operations = Operations(f"the folder {folder.root}", limit_s)
-        self._threads = ThreadPoolExecutor(THREADS, "callboard-store")
+        self._threads = ThreadPool(THREADS, "callboard-store")
         self._seen_change: bytes | None = None
         self._limit_s = limit_s
 

@@ -193,12 +193,13 @@ def _as_refusal(failure: Exception) -> Refusal:
     return Refusal(refusal.code, str(refusal))
 
 
-def _log_changes(call: Call, outcomes: Outcomes) -> Steps[None]:
+def _log_changes(call: Call, outcomes: Outcomes, sections: Sections) -> Steps[None]:
+    """With the mechanisms: a request changes one of a user, so a new user with two of them is two lines."""
     shown: list[str] = []
     count = 0
     for piece in pieces(outcomes.items()):
         changed = [user for user, refusal in piece if refusal is None]
-        shown += changed[: SHOWN_MAX - len(shown)]
+        shown += [_with_mechanisms(user, sections) for user in changed[: SHOWN_MAX - len(shown)]]
         count += len(changed)
         yield
     if count:
@@ -206,8 +207,15 @@ def _log_changes(call: Call, outcomes: Outcomes) -> Steps[None]:
         log.warning("users were changed", users=shown, count=count, principal=principal, changed_by=author(call))
 
 
+def _with_mechanisms(user: str, sections: Sections) -> str:
+    """The name of a user, with the mechanisms whose credentials were set or deleted."""
+    before, after = (users.get(user, {}) for users in (sections.before, sections.after))
+    changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    return f"{user} ({', '.join(changed)})" if changed else user
+
+
 def _encode(call: Call, outcomes: Outcomes, sections: Sections) -> Steps[bytes | SharedBytes]:
-    yield from _log_changes(call, outcomes)
+    yield from _log_changes(call, outcomes, sections)
     yield from record_in_steps(call, _audited(outcomes, sections))
     response = call.make(
         "AlterUserScramCredentialsResponse", throttle_time=NO_THROTTLE, results=_results(call, outcomes)
