@@ -17,6 +17,8 @@ import sys
 from struct import Struct
 from typing import NamedTuple
 
+from .disk import with_path
+
 
 class _CallNumbers(NamedTuple):
     setup: int
@@ -95,6 +97,11 @@ class KernelSync:
             raise _error("io_getevents")
         result: int = _EVENT.unpack(self._event)[2]
         return -result
+
+
+def error_of_sync(number: int, fd: int) -> OSError | None:
+    """The error of ``disk.sync`` for an ``errno``; None for 0."""
+    return with_path(OSError(number, os.strerror(number)), fd) if number else None
 
 
 def _forget_unused() -> None:

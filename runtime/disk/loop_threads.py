@@ -6,7 +6,6 @@ until the loop releases it. So the loop itself writes short rounds to the page c
 
 from __future__ import annotations
 
-import os
 import threading
 from asyncio import AbstractEventLoop
 from collections import deque
@@ -19,8 +18,8 @@ from threading import get_ident
 from typing import NamedTuple
 
 from ..common.logs import get_logger
-from .disk import Disk, with_path
-from .kernel_sync import KernelSync
+from .disk import Disk
+from .kernel_sync import KernelSync, error_of_sync
 from .threads import Call, JobPool, LogWork, OwnThreads, Then, Threads, always_long, failure_of
 
 log = get_logger("callboard.log")
@@ -161,8 +160,7 @@ class LoopThreads(JobPool):
             return
         (fd, then), self._in_progress = self._in_progress, None
         if not self._is_halted:
-            error = with_path(OSError(number, os.strerror(number)), fd) if number else None
-            self._turn(partial(then, error))
+            self._turn(partial(then, error_of_sync(number, fd)))
         self._run_waiting()
 
     def _run_passed(self) -> None:

@@ -7,13 +7,11 @@ without one.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from typing import NamedTuple
 
 from ...common.logs import get_logger
-from ...disk.disk import with_path
-from ...disk.kernel_sync import KernelSync
+from ...disk.kernel_sync import KernelSync, error_of_sync
 from .value_log import BegunCreate
 
 log = get_logger("callboard.cluster")
@@ -79,7 +77,7 @@ class KernelCreates:
             return
         self._in_progress = None
         (fd, end), answer = in_progress
-        error = with_path(OSError(number, os.strerror(number)), fd) if number else None
+        error = error_of_sync(number, fd)
         end(error)
         if answer.done():  # its task was cancelled
             return
