@@ -179,6 +179,32 @@ def test_server_that_is_not_there_is_unavailable() -> None:
 
 
 @pytest.mark.parametrize(
+    ("variable", "url"),
+    [
+        ("AWS_ENDPOINT_URL_S3", f"s3://{BUCKET}/x"),
+        ("AWS_ENDPOINT_URL", f"s3://{BUCKET}/x"),
+        ("AWS_ENDPOINT", f"s3://{BUCKET}/x"),
+        ("AZURE_STORAGE_ENDPOINT", f"az://{BUCKET}/x?account=mine"),
+        ("AZURE_ENDPOINT", f"az://{BUCKET}/x?account=mine"),
+    ],
+)
+def test_endpoint_of_the_environment_may_be_without_tls(
+    variable: str, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise obstore refuses to send a request, with "builder error"."""
+    monkeypatch.setenv(variable, f"http://{HOST}:1")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "a2V5")
+
+    async def body() -> None:
+        store = ObjectStore(url, LIMIT_S)
+        with pytest.raises(StoreUnavailable, match=rf"{HOST}:1/.*error sending request"):
+            await store.get([KEY])
+        await store.close()
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize(
     "url",
     [
         *("s3://", "s3:///prefix", "s3://bucket/prefix?color=red", "s3://key:secret@bucket/prefix", "s3://bucket/x#y"),

@@ -87,7 +87,7 @@ def half_sent_insert(server: PostgresServer, key: str) -> socket.socket:
 @pytest.mark.parametrize("key", [new_key(), version_key(TOPICS, next(KEYS))], ids=["value", "document"])
 def test_key_held_by_a_frozen_peer_is_created_after_its_connection_is_ended(postgres: PostgresServer, key: str) -> None:
     async def body(store: PostgresStore) -> None:
-        await store.get([key])
+        await store.create(new_key(), b"creates the table")
         with closing(await asyncio.to_thread(half_sent_insert, postgres, key)):
             assert await store.create(key, b"mine")
         assert await store.get([key]) == [b"mine"]
@@ -122,7 +122,7 @@ def test_create_that_has_no_answer_in_time_drops_its_connection_and_cancels_noth
     key, log_before = new_key(), postgres.log()
 
     async def body(store: PostgresStore) -> None:
-        await store.get([key])
+        await store.create(new_key(), b"creates the table")
         with closing(await asyncio.to_thread(half_sent_insert, postgres, key)):
             await rejected(store, key)
         assert await settle(store, key, b"second") in (b"late", b"second")
@@ -154,10 +154,13 @@ def test_cancelled_wait_for_the_standby_is_unknown_until_the_standby_has_the_row
     cancel = "select pg_cancel_backend(pid) from pg_stat_activity where wait_event = 'SyncRep'"
 
     async def body(store: PostgresStore) -> None:
-        tables = asyncio.create_task(store.get([key]))
+        first = asyncio.create_task(store.create(new_key(), b"creates the table"))
         await until(postgres, "select count(*) from pg_stat_activity where wait_event = 'SyncRep'", "1")
         await asyncio.to_thread(postgres.sql, cancel)
-        await tables
+        await until(postgres, WAITING.format("SyncRep"), "1")
+        await asyncio.to_thread(postgres.sql, cancel)
+        with pytest.raises(StoreUnavailable, match="canceling wait for synchronous replication"):
+            await first
         creating = asyncio.create_task(store.create(key, b"mine"))
         await until(postgres, WAITING.format("SyncRep"), "1")
         other = asyncio.create_task(store.create(key, b"another"))
@@ -277,10 +280,31 @@ def test_table_that_is_gone_is_refused_and_not_made_again(postgres: PostgresServ
     run(postgres.url(database=database), body)
 
 
+def test_reads_and_deletes_change_nothing_in_a_database_without_the_table(
+    postgres: PostgresServer, database: str
+) -> None:
+    """It may have been given by mistake. What another store creates there is seen."""
+
+    async def body(store: PostgresStore) -> None:
+        assert await store.get(["pg/1", "pg/2"]) == [None, None]
+        assert await store.list("pg/") == []
+        await store.delete(["pg/1"])
+        await store.sync()
+        await store.announce_change()
+        assert postgres.sql("select count(*) from pg_namespace where nspname = 'callboard'", database) == "0"
+        other = PostgresStore(postgres.url(database=database), "n2")
+        assert await other.create("pg/1", b"value")
+        await other.close()
+        assert await store.get(["pg/1", "pg/2"]) == [b"value", None]
+
+    run(postgres.url(database=database), body)
+
+
 def test_nodes_that_start_together_make_one_table(postgres: PostgresServer, database: str) -> None:
     async def body(store: PostgresStore) -> None:
         others = [PostgresStore(postgres.url(database=database), f"n{number}") for number in range(6)]
-        assert await asyncio.gather(*(other.get(["pg/1"]) for other in others)) == [[None]] * len(others)
+        created = await asyncio.gather(*(other.create("pg/1", b"value") for other in others))
+        assert sorted(created) == [False] * 5 + [True]
         for other in others:
             await other.close()
 

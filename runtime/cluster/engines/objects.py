@@ -8,8 +8,9 @@ tools read them, or from the machine's role.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -54,18 +55,39 @@ TEMPORARY_STATUSES = frozenset((408, 409, 412, 425, 429))
 
 
 class Service(NamedTuple):
-    """``parameters``: of the URL's query, with the names that ``make`` has for them."""
+    """``parameters``: of the URL's query, with the names that ``make`` has for them.
+
+    ``endpoint_variables``: of the environment, from which ``make`` takes the endpoint if the query has none.
+    """
 
     name: str
     make: Callable[..., Any]
     example: str
     parameters: dict[str, str]
+    endpoint_variables: tuple[str, ...] = ()
+
+    def endpoint(self, query: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> str:
+        """ "" for that of the provider."""
+        variables = (environment[name] for name in self.endpoint_variables if name in environment)
+        return query.get("endpoint") or next(variables, "")
 
 
 SERVICES = {
-    "s3": Service("S3", S3Store, "s3://bucket/prefix", {"endpoint": "endpoint", "region": "region"}),
+    "s3": Service(
+        "S3",
+        S3Store,
+        "s3://bucket/prefix",
+        {"endpoint": "endpoint", "region": "region"},
+        ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+    ),
     "gs": Service("Google Cloud Storage", GCSStore, "gs://bucket/prefix", {}),
-    "az": Service("Azure", AzureStore, "az://container/prefix", {"account": "account_name", "endpoint": "endpoint"}),
+    "az": Service(
+        "Azure",
+        AzureStore,
+        "az://container/prefix",
+        {"account": "account_name", "endpoint": "endpoint"},
+        ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+    ),
 }
 
 
@@ -152,7 +174,7 @@ class BucketRequests:
                 client_options={
                     "timeout": timedelta(seconds=2 * limit_s),
                     "connect_timeout": timedelta(seconds=limit_s),
-                    "allow_http": query.get("endpoint", "").startswith("http://"),
+                    "allow_http": service.endpoint(query).startswith("http://"),
                 },
                 retry_config={"max_retries": 0},
                 **{service.parameters[name]: value for name, value in query.items()},

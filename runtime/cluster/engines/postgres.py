@@ -66,7 +66,7 @@ def open_store(url: str, client: str) -> PostgresStore:
     """The store in the database of a URL, as libpq reads it; it may name several hosts.
 
     ``client`` is shown in ``application_name``.
-    The table ``callboard.store`` is created when it is first used. Raises StartError.
+    The table ``callboard.store`` is created by the first write. Raises StartError.
     """
     try:
         for host in urlsplit(url).netloc.rpartition("@")[2].split(","):
@@ -80,6 +80,8 @@ def open_store(url: str, client: str) -> PostgresStore:
 
 async def read(session: Session, query: str, *arguments: object) -> Rows:
     """The rows of ``GET`` or ``LIST``."""
+    if not await session.has_table():
+        return []
     rows = await session.fetch(query, *arguments)
     if any(row[0] == "" for row in rows):
         raise session.demoted()
@@ -157,16 +159,14 @@ class PostgresStore:
 
     async def put(self, key: str, value: bytes) -> None:
         check_key(key)
-        await self._operations.run(f"put of {key}", self._others.fetch(PUT, key, value))
+        await self._operations.run(f"put of {key}", self._write(self._others, PUT, key, value))
 
     async def list(self, prefix: str, after: str = "") -> list[str]:
         rows = await self._operations.run(f"list of {prefix}", self._read(LIST, prefix, after))
         return sorted(row[0] for row in rows)
 
     async def delete(self, keys: Sequence[str]) -> None:
-        await self._operations.run(
-            f"delete of {format_count(len(keys), 'key')}", self._others.fetch(DELETE, list(keys))
-        )
+        await self._operations.run(f"delete of {format_count(len(keys), 'key')}", self._delete(keys))
 
     async def sync(self) -> None:
         await self._operations.run("sync", self._others.fetch(SYNC))
@@ -188,7 +188,7 @@ class PostgresStore:
     async def _create(self, query: str, key: str, value: bytes) -> Rows:
         patience = Patience(self._patience_s, self._end_frozen_peers)
         try:
-            return await self._creates.fetch(query, key, value)
+            return await self._write(self._creates, query, key, value)
         finally:
             patience.end()
 
@@ -201,6 +201,16 @@ class PostgresStore:
     async def _read(self, query: str, *arguments: object) -> Rows:
         async with self._others.session() as session:
             return await read(session, query, *arguments)
+
+    async def _write(self, sessions: Sessions, query: str, *arguments: object) -> Rows:
+        async with sessions.session() as session:
+            await session.make_table()
+            return await session.fetch(query, *arguments)
+
+    async def _delete(self, keys: Sequence[str]) -> None:
+        async with self._others.session() as session:
+            if await session.has_table():
+                await session.fetch(DELETE, list(keys))
 
     async def _check_session(self, session: Session) -> None:
         if self.on_connected is not None:

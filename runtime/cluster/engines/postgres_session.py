@@ -11,27 +11,18 @@ from weakref import WeakSet
 import asyncpg
 
 from ..store import StoreRefused, StoreUnavailable
+from .postgres_table import CREATE_TABLE, HAS_TABLE, MADE_BY_ANOTHER_NODE, Table
 
 Rows = list[Any]
 """Records of asyncpg, which are read by position."""
 
 CHANNEL = "callboard"
 
-CHECK = """select pg_backend_pid(), pg_is_in_recovery(), current_setting('synchronous_commit'),
-to_regclass('callboard.store') is not null"""
+CHECK = f"""select pg_backend_pid(), pg_is_in_recovery(), current_setting('synchronous_commit'), {HAS_TABLE}"""
+LOOK_FOR_TABLE = f"select pg_is_in_recovery(), {HAS_TABLE}"
 TIMELINE = "select substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
 ANSWERS_S = 0.02
 """What has been answered by then is known to those who have asked."""
-# One transaction. ``storage`` as part of ``create table`` came with version 16.
-CREATE_TABLE = """create schema if not exists callboard;
-create table callboard.store (key text collate "C" primary key, value bytea not null);
-alter table callboard.store alter column value set storage external;"""
-MADE_BY_ANOTHER_NODE = (
-    asyncpg.UniqueViolationError,
-    asyncpg.DuplicateSchemaError,
-    asyncpg.DuplicateTableError,
-    asyncpg.DuplicateObjectError,
-)
 
 # Of this session, in milliseconds, where the server's version has them. They end what this process leaves behind.
 SESSION_SETTINGS = """select set_config(ours.name, ours.text, false) from (values
@@ -45,11 +36,15 @@ REFUSED_CLASSES = ("28", "3D", "42")
 
 
 class Session:
-    """One connection, for one statement at a time. After an error it must not be used any more."""
+    """One connection, for one statement at a time. After an error it must not be used any more.
 
-    def __init__(self, connection: Any, address: str) -> None:
+    ``table``: what all sessions of a store know of it.
+    """
+
+    def __init__(self, connection: Any, address: str, table: Table) -> None:
         self._connection = connection
         self._address = address
+        self._table = table
         self._is_direct = False
         self._statements: dict[str, Any] = {}
         self._warning = ""
@@ -81,8 +76,8 @@ class Session:
             raise StoreUnavailable(f"PostgreSQL at {self._address} answered with a warning: {self._warning}")
         return rows
 
-    async def prepare(self, *, creates_table: bool) -> None:
-        """Check the server, and set up the session. ``creates_table``: if there is none."""
+    async def prepare(self) -> None:
+        """Check the server, and set up the session."""
         [[pid, is_standby, durability, has_table]] = await self.fetch(CHECK)
         if is_standby:
             raise self.demoted()
@@ -95,8 +90,22 @@ class Session:
         self._is_direct = pid == self._connection.get_server_pid()
         if self._is_direct:
             await self.fetch(SESSION_SETTINGS)
-        if creates_table and not has_table:
+        self._table.is_known |= has_table
+
+    async def has_table(self) -> bool:
+        """Whether the table was ever there: if it was dropped, a statement is refused."""
+        if not self._table.is_known:
+            [[is_standby, has_table]] = await self.fetch(LOOK_FOR_TABLE)
+            if is_standby:
+                raise self.demoted()
+            self._table.is_known |= has_table
+        return self._table.is_known
+
+    async def make_table(self) -> None:
+        """Create the table, unless it was ever there."""
+        if not await self.has_table():
             await self._create_table()
+            self._table.is_known = True
 
     async def listen(self, changed: Callable[[], object]) -> None:
         """Call ``changed`` for each notification, and when the connection is lost. Does nothing behind a pooler."""
@@ -176,13 +185,13 @@ class SessionSource:
         self._application_name = application_name
         self._limit_s = limit_s
         self._check = check
-        self._has_table = False
+        self._table = Table()
         self._timeline = ""
         self._opened: WeakSet[Session] = WeakSet()
         self.address = url.rpartition("@")[2].partition("://")[2] or url.rpartition("@")[2]
 
     async def open(self) -> Session:
-        """A new session with a primary. The first one makes the table; if that is gone later, it is refused."""
+        """A new session with a primary."""
         try:
             connection = await asyncpg.connect(
                 self._url,
@@ -193,15 +202,14 @@ class SessionSource:
             )
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
             raise translated(error, self.address) from error
-        session = Session(connection, self.address)
+        session = Session(connection, self.address, self._table)
         try:
-            await session.prepare(creates_table=not self._has_table)
+            await session.prepare()
             await self._drop_those_of_another_timeline(await session.timeline())
             await self._check(session)
         except BaseException:
             session.drop()
             raise
-        self._has_table = True
         self._opened.add(session)
         return session
 
