@@ -123,11 +123,16 @@ def log_files(disk: Disk, folder: Path) -> LogFiles:
     for _ in range(TRIES):
         manifest = newest_manifest(disk, folder)
         bases = sorted(base for name in disk.names(folder) if (base := segment_base(name)) is not None)
-        if generations(disk, folder)[-1:] in ([], [manifest.generation]):
+        if not is_replaced(disk, folder, manifest):
             return LogFiles(manifest, _compacted_files(folder, manifest) + _uncompacted_files(folder, manifest, bases))
     raise ManifestError(
         f"{folder}: {TRIES} times a new manifest while its files were listed; check which programs compact it"
     )
+
+
+def is_replaced(disk: Disk, folder: Path, manifest: Manifest) -> bool:
+    """Whether there is a newer manifest."""
+    return generations(disk, folder)[-1:] not in ([], [manifest.generation])
 
 
 def refuse_replaced(disk: Disk, folder: Path, manifest: Manifest) -> None:
@@ -135,7 +140,7 @@ def refuse_replaced(disk: Disk, folder: Path, manifest: Manifest) -> None:
 
     Files of a newer manifest may have names that were listed (see ``publish``), and do not match the files beside them.
     """
-    if generations(disk, folder)[-1:] not in ([], [manifest.generation]):
+    if is_replaced(disk, folder, manifest):
         raise FileNotFoundError(f"{folder}: it was compacted while it was read; list its files again")
 
 

@@ -24,12 +24,13 @@ from compaction_helpers import (
 )
 
 from callboard.runtime.disk.disk import Disk, read_file, replace_file
+from callboard.runtime.log.compaction import plan
 from callboard.runtime.log.compaction.garbage import ORPHAN_MS, publish_and_collect
 from callboard.runtime.log.compaction.plan import make_plan
 from callboard.runtime.log.compaction.publish import published_generation, try_lock
 from callboard.runtime.log.compaction.swap import CompactionSettings, commit_draft, compact, write_draft
-from callboard.runtime.log.manifest import FOLDER as COMPACTION
 from callboard.runtime.log.manifest import (
+    EMPTY_MANIFEST,
     CompactedSegment,
     Manifest,
     ManifestError,
@@ -43,6 +44,7 @@ from callboard.runtime.log.manifest import (
     segments_folder,
     write_file,
 )
+from callboard.runtime.log.manifest import FOLDER as COMPACTION
 from callboard.runtime.testing.disk.faulty import Fault, FaultyDisk, PowerLoss
 
 NOW_MS = START_MS + 1_000_000
@@ -218,6 +220,39 @@ def test_compact_that_loses_plans_again(disk: FaultyDisk) -> None:
     assert result.manifest.generation == 2
     assert result.manifest.clean_end == 37
     assert by_manifest(disk).live[b"k0"][2] == b"newer"
+
+
+def test_plan_is_made_anew_if_another_run_removes_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the shortest grace period they are removed at once."""
+    disk = FaultyDisk()
+    write_files(disk, [[BatchSpec((RecordSpec(b"key", b"value"),))] for _ in range(4)])
+    look, missing = plan.file_size, list[Path]()
+
+    def size_after_another_run(disk: Disk, path: Path) -> int:
+        monkeypatch.setattr(plan, "file_size", size_or_missing)
+        compact_and_publish_twice(disk)
+        return size_or_missing(disk, path)
+
+    def size_or_missing(disk: Disk, path: Path) -> int:
+        try:
+            return look(disk, path)
+        except FileNotFoundError:
+            missing.append(path)
+            raise
+
+    monkeypatch.setattr(plan, "file_size", size_after_another_run)
+    new_plan = make_plan(disk, FOLDER)
+    assert len(missing) == 1
+    assert new_plan.manifest == newest_manifest(disk, FOLDER) != EMPTY_MANIFEST
+
+
+def test_plan_with_a_file_that_is_lost_fails(disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def other_run(_disk: Disk, path: Path) -> int:
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(plan, "file_size", other_run)
+    with pytest.raises(FileNotFoundError):
+        make_plan(disk, FOLDER)
 
 
 def test_commit_of_draft_of_collected_generation_fails(disk: FaultyDisk) -> None:

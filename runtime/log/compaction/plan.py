@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ...disk.disk import Disk, file_size
 from ..format.transaction_records import ABORT, COMMIT
-from ..manifest import LogFile, Manifest, log_files
+from ..manifest import TRIES, LogFile, Manifest, is_replaced, log_files
 from ..reading.segment import scan
 from .history import history_limit
 
@@ -61,9 +61,22 @@ def any_expired(horizons: Iterable[int | None], now_ms: int) -> bool:
 def make_plan(disk: Disk, folder: Path, *, with_history: bool = True) -> CompactionPlan:
     """Plan all files that are closed and, if there is a history, copied by it. Errors as in ``log_files``.
 
-    The plan has no files if the history has not yet copied the part that was compacted before it existed.
+    The plan has no files if the history has not yet copied the part that was compacted before it existed. Files that
+    another compaction removes meanwhile are planned anew. Raises FileNotFoundError for one that is gone otherwise.
     """
-    manifest, files = log_files(disk, folder)
+    for _ in range(TRIES - 1):
+        manifest, files = log_files(disk, folder)
+        try:
+            return _plan_of(disk, folder, manifest, files, with_history)
+        except FileNotFoundError:
+            if not is_replaced(disk, folder, manifest):
+                raise
+    return _plan_of(disk, folder, *log_files(disk, folder), with_history)
+
+
+def _plan_of(
+    disk: Disk, folder: Path, manifest: Manifest, files: tuple[LogFile, ...], with_history: bool
+) -> CompactionPlan:
     closed = tuple(file for file in files if file.is_closed)
     end = files[len(closed)].base if len(closed) < len(files) else manifest.clean_end
     limit = history_limit(disk, folder) if with_history else None
