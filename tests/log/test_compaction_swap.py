@@ -23,8 +23,8 @@ from compaction_helpers import (
     write_files,
 )
 
-from callboard.runtime.disk.disk import Disk, read_file, replace_file
-from callboard.runtime.log.compaction import plan
+from callboard.runtime.disk.disk import Disk, file_size, read_file, replace_file
+from callboard.runtime.log.compaction import plan as plans
 from callboard.runtime.log.compaction.garbage import ORPHAN_MS, publish_and_collect
 from callboard.runtime.log.compaction.plan import make_plan
 from callboard.runtime.log.compaction.publish import published_generation, try_lock
@@ -226,10 +226,10 @@ def test_plan_is_made_anew_if_another_run_removes_its_files(monkeypatch: pytest.
     """With the shortest grace period they are removed at once."""
     disk = FaultyDisk()
     write_files(disk, [[BatchSpec((RecordSpec(b"key", b"value"),))] for _ in range(4)])
-    look, missing = plan.file_size, list[Path]()
+    look, missing = file_size, list[Path]()
 
     def size_after_another_run(disk: Disk, path: Path) -> int:
-        monkeypatch.setattr(plan, "file_size", size_or_missing)
+        monkeypatch.setattr(plans, "file_size", size_or_missing)
         compact_and_publish_twice(disk)
         return size_or_missing(disk, path)
 
@@ -240,7 +240,7 @@ def test_plan_is_made_anew_if_another_run_removes_its_files(monkeypatch: pytest.
             missing.append(path)
             raise
 
-    monkeypatch.setattr(plan, "file_size", size_after_another_run)
+    monkeypatch.setattr(plans, "file_size", size_after_another_run)
     new_plan = make_plan(disk, FOLDER)
     assert len(missing) == 1
     assert new_plan.manifest == newest_manifest(disk, FOLDER) != EMPTY_MANIFEST
@@ -250,7 +250,7 @@ def test_plan_with_a_file_that_is_lost_fails(disk: FaultyDisk, monkeypatch: pyte
     def other_run(_disk: Disk, path: Path) -> int:
         raise FileNotFoundError(path)
 
-    monkeypatch.setattr(plan, "file_size", other_run)
+    monkeypatch.setattr(plans, "file_size", other_run)
     with pytest.raises(FileNotFoundError):
         make_plan(disk, FOLDER)
 
