@@ -18,7 +18,7 @@ from ..disk.file_work import FileWork, InlineFileWork
 from ..disk.group_commit import GroupCommit
 from .draft import TopicsDraft
 from .opening import UNKNOWN_SIZE, OpenedFiles
-from .store import encode_table
+from .store import TableEncoder
 from .table import TopicTable
 
 log = get_logger("callboard.runtime")
@@ -37,6 +37,7 @@ class TopicFiles:
         self._path = path
         self._disk = disk
         self._ends = opened.ends
+        self._encoder = TableEncoder()
         self._saved_bytes = opened.table_bytes
         self._offsets_topic_id = opened.table.offsets_topic_id
         self._is_checking = False
@@ -56,7 +57,7 @@ class TopicFiles:
         problem = self._ends.sync()
         if problem:
             raise OSError(errno.EIO, f"topics.ends is being rewritten: {problem}")
-        content = encode_table(draft.content())
+        content = self._encoder.encode(draft.content())
         self._saved_bytes = UNKNOWN_SIZE  # after a failure either content may be there
         replace_file(self._disk, self._path, content)
         self._saved_bytes = len(content)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -104,25 +104,40 @@ def save_table(path: Path, table: TopicsFile, disk: Disk) -> None:
 
 
 def encode_table(table: TopicsFile) -> bytes:
-    body = "".join(
-        (
-            f' "offsets_topic_id": "{id_text(table.offsets_topic_id)}",\n',
-            f' "next_producer_id": {table.next_producer_id},\n',
-            ' "topics": [\n  ' if table.topics else ' "topics": [',
-            ",\n  ".join(_row_texts(table.topics)),
-            "\n ]\n}\n" if table.topics else "]\n}\n",
-        )
-    ).encode()
-    return f'{{"version": {VERSION}, "checksum": "{crc32c(body):08x}",\n'.encode() + body
+    return TableEncoder().encode(table)
 
 
-def _row_texts(rows: Iterable[TopicRow]) -> Iterable[str]:
-    for row in rows:
-        fields: dict[str, Any] = {"name": row.name, "id": id_text(row.topic_id)}
-        fields |= {"partitions": row.partitions, "first_slot": row.first_slot}
-        if row.settings:
-            fields["settings"] = dict(row.settings)
-        yield json.dumps(fields)
+class TableEncoder:
+    """Encodes a table again and again. Only the rows that are new since the last time are encoded."""
+
+    def __init__(self) -> None:
+        self._texts: dict[UUID, tuple[TopicRow, str]] = {}
+
+    def encode(self, table: TopicsFile) -> bytes:
+        """The content of the file."""
+        self._texts = {row.topic_id: self._with_text(row) for row in table.topics}
+        body = "".join(
+            (
+                f' "offsets_topic_id": "{id_text(table.offsets_topic_id)}",\n',
+                f' "next_producer_id": {table.next_producer_id},\n',
+                ' "topics": [\n  ' if table.topics else ' "topics": [',
+                ",\n  ".join(text for _, text in self._texts.values()),
+                "\n ]\n}\n" if table.topics else "]\n}\n",
+            )
+        ).encode()
+        return f'{{"version": {VERSION}, "checksum": "{crc32c(body):08x}",\n'.encode() + body
+
+    def _with_text(self, row: TopicRow) -> tuple[TopicRow, str]:
+        known = self._texts.get(row.topic_id)
+        return known if known is not None and known[0] is row else (row, _row_text(row))
+
+
+def _row_text(row: TopicRow) -> str:
+    fields: dict[str, Any] = {"name": row.name, "id": id_text(row.topic_id)}
+    fields |= {"partitions": row.partitions, "first_slot": row.first_slot}
+    if row.settings:
+        fields["settings"] = dict(row.settings)
+    return json.dumps(fields)
 
 
 def id_text(topic_id: UUID) -> str:
