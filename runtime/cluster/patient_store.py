@@ -28,24 +28,12 @@ class PatientStore:
         self.close = store.close
 
     async def get(self, keys: Sequence[str]) -> list[bytes | None]:
-        """After the second failure by smaller parts: a store that is too slow for all of them has to get less to do.
-
-        Else each attempt would add as much as the one before it, and none might ever be answered in time.
-        """
         values: list[bytes | None] = []
-        size = max(1, len(keys))
 
-        def failed(times: int) -> None:
-            nonlocal size
-            size = max(1, size // 2) if times > 1 else size
+        async def read(some: Sequence[str]) -> None:
+            values.extend(await self.impatient.get(some))
 
-        async def read_some() -> list[bytes | None]:
-            return await self.impatient.get(keys[len(values) : len(values) + size])
-
-        values += await _repeated(read_some, failed)
-        while len(values) < len(keys):
-            size *= 2
-            values += await _repeated(read_some, failed)
+        await _in_parts(keys, read)
         return values
 
     async def put(self, key: str, value: bytes) -> None:
@@ -56,7 +44,7 @@ class PatientStore:
         return await _repeated(lambda: self.impatient.list(prefix, after))
 
     async def delete(self, keys: Sequence[str]) -> None:
-        await _repeated(lambda: self.impatient.delete(keys))
+        await _in_parts(keys, self.impatient.delete)
 
     async def announce_change(self) -> None:
         with suppress(StoreUnavailable):  # the others look from time to time anyway
@@ -64,6 +52,29 @@ class PatientStore:
 
     async def sync(self) -> None:
         await _repeated(self.impatient.sync)
+
+
+async def _in_parts(keys: Sequence[str], work: Callable[[Sequence[str]], Awaitable[None]]) -> None:
+    """After the second failure by smaller parts: a store that is too slow for all of them has to get less to do.
+
+    Else each attempt would add as much as the one before it, and none might ever be answered in time.
+    """
+    done, size = 0, max(1, len(keys))
+
+    def failed(times: int) -> None:
+        nonlocal size
+        size = max(1, size // 2) if times > 1 else size
+
+    async def work_on_some() -> None:
+        nonlocal done
+        some = keys[done : done + size]
+        await work(some)
+        done += len(some)
+
+    await _repeated(work_on_some, failed)
+    while done < len(keys):
+        size *= 2
+        await _repeated(work_on_some, failed)
 
 
 def _ignore(_times: int) -> None:

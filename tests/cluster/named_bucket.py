@@ -21,7 +21,7 @@ VARIABLE = "CALLBOARD_TEST_BUCKET"
 EXAMPLE = "s3://bucket/prefix?endpoint=http://127.0.0.1:9000"
 LOCAL_HOSTS = (HOST, "localhost")
 TIMEOUT_S = 60.0
-DELETED_AT_ONCE = 500
+DELETED_AT_ONCE = 50
 
 
 class Bucket(Protocol):
@@ -46,8 +46,8 @@ class NamedBucket:
         self.port = self._endpoint.port or 80 if is_near else 0
 
     def url(self, prefix: str = "test", port: int | None = None) -> str:
-        query = self._query | ({"endpoint": f"http://{HOST}:{port}"} if port else {})
-        path = f"{self._folder}/{prefix}"
+        near = {"endpoint": f"http://{HOST}:{port}{self._endpoint.path}"} if port else {}
+        path, query = f"{self._folder}/{prefix}", self._query | near
         return urlunsplit(self._parts._replace(path=path, query=urlencode(query, safe=":/")))
 
     def software(self) -> str:

@@ -14,7 +14,10 @@ KEYS = [f"wal/a/{number:010d}" for number in range(40)]
 
 
 class SlowStore(MemoryStore):
-    """``failures``: so many gets are not answered in time, and all of more than ``limit`` keys. ``asked``: how many."""
+    """``failures``: so many requests are not answered in time, and all of more than ``limit`` keys.
+
+    ``asked``: the number of keys of each.
+    """
 
     def __init__(self, limit: int, failures: int = 0) -> None:
         memory = Memory()
@@ -25,11 +28,18 @@ class SlowStore(MemoryStore):
         self.asked: list[int] = []
 
     async def get(self, keys: Sequence[str]) -> list[bytes | None]:
+        self._note(keys)
+        return await super().get(keys)
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        self._note(keys)
+        await super().delete(keys)
+
+    def _note(self, keys: Sequence[str]) -> None:
         self.asked.append(len(keys))
         self.failures -= 1
         if self.failures >= 0 or len(keys) > self.limit:
             raise StoreUnavailable("no answer in time")
-        return await super().get(keys)
 
 
 async def read(store: SlowStore) -> Sequence[int]:
@@ -42,6 +52,17 @@ def test_values_that_a_slow_store_cannot_answer_together_are_read_in_parts() -> 
         asked = await read(SlowStore(limit=5))
         assert asked[:6] == [40, 40, 20, 10, 5, 10]
         assert sum(asked) < 8 * len(KEYS)
+
+    run_in_virtual_time(run())
+
+
+def test_keys_that_a_slow_store_cannot_delete_together_are_deleted_in_parts() -> None:
+    async def run() -> None:
+        store = SlowStore(limit=5)
+        await PatientStore(store).delete(KEYS)
+        assert await MemoryStore.list(store, "") == []
+        assert store.asked[:6] == [40, 40, 20, 10, 5, 10]
+        assert sum(store.asked) < 8 * len(KEYS)
 
     run_in_virtual_time(run())
 
