@@ -44,6 +44,10 @@ with session("test") as spark:
     except Exception as error:
         print(short_message(error))
     try:
+        spark.read.schema("id bigint").parquet(sys.argv[1] + "/callboard.json").collect()
+    except Exception as error:
+        print(short_message(error))
+    try:
         questions.main(["commits", "--data", sys.argv[1]])
     except SystemExit as end:
         print("exit code", end.code)
@@ -64,8 +68,10 @@ def test_command_prints_only_its_result_and_task_failure_is_one_line(java: None,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(LINKS.parent), os.environ.get("PYTHONPATH", "")])},
     )
     assert completed.returncode == 0, completed.stderr
-    first, second, *table, last = completed.stdout.splitlines()
+    first, second, third, *table, last = completed.stdout.splitlines()
     assert first == "ValueError: what was wrong" and "DATA_SOURCE_NOT_FOUND" in second and "nonsense" in second
+    assert "FAILED_READ_FILE" in third and "; the cause: RuntimeException: file:" in third
+    assert "is not a Parquet file" in third
     assert [line.split()[0] for line in table] == ["group", "g"] and last == "exit code 0"
     assert [line for line in completed.stderr.splitlines() if not line.startswith(JVM)] == []
 
