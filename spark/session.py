@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -112,11 +113,26 @@ def session(
     check_environment(master)
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"pyspark\..*")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    spark = _builder(name, master, settings, java_options).getOrCreate()
+    with without_log_of_py4j():
+        spark = _builder(name, master, settings, java_options).getOrCreate()
+        try:
+            yield spark
+        finally:
+            spark.stop()
+
+
+@contextmanager
+def without_log_of_py4j() -> Iterator[None]:
+    """Py4J logs each error that it raises with a stack trace; of Ctrl-C these are fifty lines."""
+
+    def is_of_another(record: logging.LogRecord) -> bool:
+        return "py4j" not in Path(record.pathname).parts
+
+    logging.getLogger().addFilter(is_of_another)  # it writes to the root logger
     try:
-        yield spark
+        yield
     finally:
-        spark.stop()
+        logging.getLogger().removeFilter(is_of_another)
 
 
 def _builder(name: str, master: str | None, settings: Mapping[str, str], java_options: Sequence[str]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import struct
@@ -86,6 +87,20 @@ def test_worker_after_disconnect_exits_silently(error: type[OSError]) -> None:
     with socket.socket() as sock:
         assert quiet_daemon.ignore_disconnect(worker)(sock, True) == quiet_daemon.DISCONNECTED_EXIT_CODE
         assert quiet_daemon.ignore_disconnect(lambda *_: 0)(sock, True) == 0
+
+
+def test_stack_traces_of_py4j_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Ctrl-C printed fifty lines."""
+    quiet_session = pytest.importorskip("callboard.spark.session")
+
+    def log(path: str) -> None:
+        logging.getLogger().handle(logging.LogRecord("root", logging.ERROR, path, 1, path, None, None))
+
+    with quiet_session.without_log_of_py4j():
+        log("site-packages/py4j/java_gateway.py")
+        log("other/py4j.py")
+    log("site-packages/py4j/clientserver.py")
+    assert caplog.messages == ["other/py4j.py", "site-packages/py4j/clientserver.py"]
 
 
 WORKER = """
