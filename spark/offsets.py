@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -64,8 +65,8 @@ def load(spark: SparkSession, path: str | None, options: dict[str, str]) -> Data
     reader = spark.read.format(NAME).options(**options)
     try:
         return reader.load(path)
-    except AnalysisException as error:
-        if error.getCondition() != _NOT_FOUND:
+    except (AnalysisException, Py4JJavaError) as error:  # PySpark 4.3 does not convert the one for a missing source
+        if _NOT_FOUND not in str(error):
             raise
     register(spark)
     return reader.load(path)

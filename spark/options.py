@@ -100,6 +100,8 @@ def _partitions(text: str) -> tuple[str, Any]:
         numbers = [first, last] if dash else [first, first]
         if not all(_NUMBER.fullmatch(number) and int(number) < PARTITION_MAX for number in numbers):
             raise ValueError(f"bad partitions '{part.strip()}': expected numbers and ranges, as in 0,3-5")
+        if int(numbers[0]) > int(numbers[1]):
+            raise ValueError(f"bad partitions '{part.strip()}': expected A-B with A up to B, as in 3-5")
         partitions.update(range(int(numbers[0]), int(numbers[1]) + 1))
     return "partitions", frozenset(partitions)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -27,6 +28,7 @@ MASTERS = ("local", "spark://", "k8s://")
 LOGGING = Path(__file__).with_name("log4j2.properties")
 QUIET_DAEMON = f"{__package__}.quiet_daemon"
 
+_PACKAGES = re.compile(r"(?:[a-z]\w*\.)+(?=[A-Z])")
 _VERSION = re.compile(r'version "([0-9]+)')
 
 # Over TCP a Python worker waits 40 ms for each reply; over a Unix socket there is no such delay.
@@ -69,12 +71,25 @@ def is_spark_error(error: Exception) -> bool:
 
 
 def short_message(error: Exception) -> str:
-    """The line of a Spark error that states the cause: the first of a Java error, the last of a Python error."""
+    """One line of a Spark error: the first of a Java error, with its root cause, or the last of a Python error.
+
+    The first line of a Java error often says only that a task has failed.
+    """
     lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith("\tat ")]
     error_lines = [line for line in lines if "Error: " in line or "Exception: " in line or line.startswith("[")]
     is_first = type(error).__module__.startswith("py4j.") or error_lines[:1] == lines[:1]
-    message = (error_lines or lines or ["failed without an error message"])[0 if is_first else -1]
-    return message.removeprefix(": ")[:SHORT_MESSAGE_MAX_CHARS]
+    message = (error_lines or lines or ["failed without an error message"])[0 if is_first else -1].removeprefix(": ")
+    cause = _root_cause(str(error))
+    if not cause or cause in message:
+        return message[:SHORT_MESSAGE_MAX_CHARS]
+    return f"{message[: SHORT_MESSAGE_MAX_CHARS - len(cause)]}; the cause: {cause}"
+
+
+def _root_cause(text: str) -> str:
+    """The last of the causes in a stack trace of Java; of an error in Python, its last line. Empty if there is none."""
+    _, found, trace = text.rpartition("\nCaused by: ")
+    lines = trace.partition("\n\tat ")[0].strip().splitlines() if found else []
+    return _PACKAGES.sub("", lines[-1].strip(), count=1)[: SHORT_MESSAGE_MAX_CHARS // 2] if lines else ""
 
 
 @contextmanager
@@ -98,11 +113,26 @@ def session(
     check_environment(master)
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"pyspark\..*")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    spark = _builder(name, master, settings, java_options).getOrCreate()
+    with without_log_of_py4j():
+        spark = _builder(name, master, settings, java_options).getOrCreate()
+        try:
+            yield spark
+        finally:
+            spark.stop()
+
+
+@contextmanager
+def without_log_of_py4j() -> Iterator[None]:
+    """Py4J logs each error that it raises with a stack trace; of Ctrl-C these are fifty lines."""
+
+    def is_of_another(record: logging.LogRecord) -> bool:
+        return "py4j" not in Path(record.pathname).parts
+
+    logging.getLogger().addFilter(is_of_another)  # it writes to the root logger
     try:
-        yield spark
+        yield
     finally:
-        spark.stop()
+        logging.getLogger().removeFilter(is_of_another)
 
 
 def _builder(name: str, master: str | None, settings: Mapping[str, str], java_options: Sequence[str]) -> Any:

@@ -6,11 +6,10 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from ..commands.defaults import GAP_MINUTES
+from ..differences import LONG_MAX, difference
 from ..history.states import KEY_COLUMNS, effective_offsets
 
 SECONDS_PER_MINUTE = 60.0
-LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
-"""Clients may commit any offset. Differences and sums of offsets stop at these values."""
 
 
 def commit_steps(records: DataFrame) -> DataFrame:
@@ -29,7 +28,7 @@ def commit_steps(records: DataFrame) -> DataFrame:
         "timestamp",
         "offset",
         F.when(has_previous, F.col("previous.offset")).alias("before"),
-        F.when(has_previous, _difference(F.col("offset"), F.col("previous.offset"))).alias("moved"),
+        F.when(has_previous, difference(F.col("offset"), F.col("previous.offset"))).alias("moved"),
         F.when(has_previous, F.col("previous.timestamp")).alias("since"),
         F.when(has_previous, _seconds(F.col("previous.timestamp"), F.col("timestamp"))).alias("seconds"),
     )
@@ -99,11 +98,6 @@ def skew(records: DataFrame) -> DataFrame:
     ratio = F.when(F.col("median_moved") > 0, F.col("fastest_moved") / F.col("median_moved")).alias("ratio")
     uneven = by_topic.where(F.col("fastest_moved") > F.col("slowest_moved")).select("*", ratio)
     return uneven.orderBy(F.desc_nulls_last("ratio"), F.desc("fastest_moved"), "group", "topic")
-
-
-def _difference(later: Column, earlier: Column) -> Column:
-    limit = F.when(later > 0, LONG_MAX).otherwise(LONG_MIN)
-    return F.coalesce(F.try_subtract(later, earlier), limit)
 
 
 def _sum_of_positive(name: str) -> Column:

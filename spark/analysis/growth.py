@@ -60,7 +60,7 @@ def forecast(days: Sequence[Any], now: datetime, ahead: int = FORECAST_DAYS) -> 
     """The days of ``growth``, and ``ahead`` days after that of ``now``, on a straight line through the last four weeks.
 
     The first day and the day of ``now`` are incomplete and not used for the line. Days without records count as 0, also
-    those after the last record. With fewer than three complete days there is no forecast.
+    those after the last record. With fewer than three complete days there is no forecast. It ends with the year 9999.
     """
     today = now.astimezone(UTC).date()
     counts = {row.day: row.records for row in days if row.day <= today}
@@ -72,7 +72,7 @@ def forecast(days: Sequence[Any], now: datetime, ahead: int = FORECAST_DAYS) -> 
     if len(fit_days) < 3:
         return result
     line = _TrendLine(np.array([counts.get(day, 0) for day in fit_days], dtype=float))
-    for index in range(1, ahead + 1):
+    for index in range(1, min(ahead, (date.max - today).days) + 1):
         day = today + timedelta(days=index)
         value, margin = line.at((day - first).days)
         result.append(DailyRecords(day, max(value, 0.0), max(value - margin, 0.0), max(value + margin, 0.0), True))

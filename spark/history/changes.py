@@ -11,7 +11,9 @@ import getpass
 import json
 import os
 import socket
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +28,8 @@ from .table import FOLDER, HistoryTable
 
 FILE_NAME = "changes.jsonl"
 ID_CHARS = 8
+POLL_INTERVAL_S = 0.01
+LOCK_TIMEOUT_S = 30.0  # much longer than one line takes
 RESTORE, UNDO = "restore", "undo"
 
 
@@ -170,6 +174,7 @@ def _append_line(path: Path, line: bytes) -> None:
     disk = disk_like(path.parent)
     fd = disk.open(path, os.O_RDWR | os.O_CREAT)
     try:
+        _wait_for_lock(disk, fd, path)
         end = disk.size(fd)
         is_torn = end > 0 and disk.read(fd, 1, end - 1) != b"\n"
         if is_torn:
@@ -181,3 +186,13 @@ def _append_line(path: Path, line: bytes) -> None:
     finally:
         disk.close(fd)
     disk.sync_folder(path.parent)
+
+
+def _wait_for_lock(disk: Disk, fd: int, path: Path) -> None:
+    """Lock the file until it is closed: two restores at once must not write to the same place. Raises TimeoutError."""
+    for _ in range(round(LOCK_TIMEOUT_S / POLL_INTERVAL_S)):
+        with suppress(BlockingIOError):
+            disk.lock(fd)
+            return
+        time.sleep(POLL_INTERVAL_S)
+    raise TimeoutError(f"{path}: locked for {LOCK_TIMEOUT_S:.0f} s; find the process that has it open, and try again")

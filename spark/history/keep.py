@@ -120,7 +120,8 @@ def keep(
             days = [file_of_rows(path).day for path in files] if is_of_files else days_written(history_table, valid)
             progress = without_changed_snapshots(progress, days)
             history_table.commit(progress, [_commit_entry(valid_range) for valid_range in valid])
-        write_history_mark(disk, data, HistoryMark(history_table.name, history_table.info.table_id, progress.taken_to))
+        if not _permit_compaction(disk, data, history_table, progress):
+            report_progress("history was turned off meanwhile, and stays off")
     problems += [check.problem for check in checks if check.problem]
     missing = sum(keep_range.end - keep_range.first for keep_range, _ in valid) - records
     return KeepResult(len(valid), records, progress.number, tuple(problems), time.perf_counter() - started_s, missing)
@@ -226,9 +227,26 @@ def _block_compaction(
 
     Waits for running compactions even if the mark exists: the run that wrote it may have been killed before it waited.
     """
-    if read_history_mark(disk, data) is None:
+    mark = read_history_mark(disk, data)
+    if mark is None:
         write_history_mark(disk, data, HistoryMark(table.name, table.info.table_id, progress.taken_to))
+    elif mark.table_id != table.info.table_id:
+        raise StartError(_other_table_text(data, mark))
     wait_for_compactions(disk, folders.values())
+
+
+def _permit_compaction(disk: Disk, data: Path, table: HistoryTable, progress: HistoryProgress) -> bool:
+    """Permit compaction up to the end of the history. False if the history was turned off during the run.
+
+    Raises StartError if another run has begun a history in another table: compaction must wait for that one.
+    """
+    mark = read_history_mark(disk, data)
+    if mark is None:
+        return False
+    if mark.table_id != table.info.table_id:
+        raise StartError(_other_table_text(data, mark))
+    write_history_mark(disk, data, HistoryMark(table.name, table.info.table_id, progress.taken_to))
+    return True
 
 
 def _new_ranges(disk: Disk, folders: dict[int, Path], progress: HistoryProgress) -> tuple[list[KeepRange], list[str]]:

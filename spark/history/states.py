@@ -21,6 +21,7 @@ from ...runtime.log.compaction.history import read_history_mark
 from ...runtime.log.folder import INFO_NAME, FolderInfo, parse_info
 from ...runtime.log.manifest import log_files
 from ...runtime.log.reading.partition_reader import partition_of
+from ..differences import difference
 from ..options import Options
 from ..scan import PartitionScan
 from ..tasks import run_for_each
@@ -82,7 +83,7 @@ def diff(
     joined = first.join(second, list(KEY_COLUMNS), "full").where(
         ~F.col("before_log_offset").eqNullSafe(F.col("after_log_offset"))
     )
-    moved = F.col("after_offset") - F.col("before_offset")
+    moved = difference(F.col("after_offset"), F.col("before_offset"))
     change = (
         F.when(F.col("before_offset").isNull(), "new")
         .when(F.col("after_offset").isNull(), "gone")
@@ -140,7 +141,7 @@ def _records_until(spark: SparkSession, table: HistoryTable, at: datetime | int,
     progress = table.progress()
     rows = _records_of(spark, table, data, progress.snapshot_before(day), progress)
     limit = F.timestamp_millis(F.lit(int(time.timestamp() * 1000)))
-    is_before = (F.col("timestamp") <= limit) & (F.col(DAY) <= F.lit(day))
+    is_before = (F.col("timestamp") <= limit) & (F.col(DAY) <= F.lit(day.isoformat()).cast("date"))
     return rows.where(F.col("timestamp").isNull() | is_before)
 
 
@@ -196,20 +197,24 @@ def _add_owners(offsets: DataFrame, groups: DataFrame) -> DataFrame:
 
 
 def owners(groups: DataFrame) -> DataFrame:
-    """The member that each partition is assigned to, by group record (``group_offset`` is the record's log offset)."""
-    members = groups.select("log_partition", "log_offset", "generation", F.explode("members").alias("member"))
-    assigned = members.select("*", F.explode("member.assigned").alias("assigned"))
-    return assigned.select(
-        "log_partition",
-        F.col("log_offset").alias("group_offset"),
-        "assigned.topic",
-        "assigned.partition",
-        F.col("member.member_id").alias("owner"),
-        F.col("member.group_instance_id").alias("owner_instance"),
-        F.col("member.client_id").alias("owner_client"),
-        F.col("member.client_host").alias("owner_host"),
+    """The member that each partition is assigned to, by group record (``group_offset`` is the record's log offset).
+
+    If an assignor, a program of a client, has given a partition to several members, it is the first in the record.
+    """
+    members = groups.select(
+        "log_partition", F.col("log_offset").alias("group_offset"), "generation", F.posexplode("members")
+    )
+    assigned = members.select("*", F.explode("col.assigned").alias("assigned"))
+    by_partition = assigned.groupBy("log_partition", "group_offset", "assigned.topic", "assigned.partition")
+    owner = F.struct(
+        F.col("col.member_id").alias("owner"),
+        F.col("col.group_instance_id").alias("owner_instance"),
+        F.col("col.client_id").alias("owner_client"),
+        F.col("col.client_host").alias("owner_host"),
         F.col("generation").alias("owner_generation"),
     )
+    first = by_partition.agg(F.min_by(owner, "pos").alias("first"))
+    return first.select("log_partition", "group_offset", "topic", "partition", "first.*")
 
 
 def _records_not_in_table(spark: SparkSession, table: HistoryTable, data: Path, progress: HistoryProgress) -> DataFrame:

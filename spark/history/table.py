@@ -121,7 +121,10 @@ class HistoryTable:
 
     @classmethod
     def create(cls, path: Path, info: TableInfo, disk: Disk) -> HistoryTable:
-        """Create a table in a folder that is empty or does not exist. Raises StartError otherwise."""
+        """Create a table in a folder that is empty or does not exist.
+
+        Raises StartError otherwise, or if another process creates one: the table must keep the id in the data folder.
+        """
         refuse_url(path)
         path = path.absolute()
         if found := _PATTERN.search(str(path)):
@@ -137,11 +140,15 @@ class HistoryTable:
                 f"{path}: found {other_names[0]} and no {FOLDER}/{INFO_NAME}, expected a history or an empty folder;"
                 " choose another"
             )
+        table = cls(path, info, disk)
         disk.make_folder(path / FOLDER / "commits")
-        replace_file(disk, path / FOLDER / INFO_NAME, to_json(VERSION, info._asdict()))
-        for folder in (path, path.parent):
-            disk.sync_folder(folder)
-        return cls(path, info, disk)
+        with table.exclusive_writer():
+            if INFO_NAME in disk.names(path / FOLDER):
+                raise StartError(f"{path}: another process has just created a table there; run it again")
+            replace_file(disk, path / FOLDER / INFO_NAME, to_json(VERSION, info._asdict()))
+            for folder in (path, path.parent):
+                disk.sync_folder(folder)
+        return table
 
     @contextmanager
     def exclusive_writer(self) -> Iterator[None]:

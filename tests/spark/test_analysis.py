@@ -231,6 +231,12 @@ def test_forecast_counts_empty_days_and_needs_three_days() -> None:
     assert analysis.forecast(sparse, now, ahead=1)[-1].records < 10
 
 
+def test_forecast_ends_with_the_last_day_that_a_date_has() -> None:
+    now = datetime(9999, 12, 30, tzinfo=UTC)
+    forecast_days = analysis.forecast(days(1, 20, 30, 40, 50), now, ahead=4_000_000)
+    assert [day.day for day in forecast_days if day.is_forecast] == [date(9999, 12, 31)]
+
+
 # Commands ------------------------------------------------------------------------------------------------------------
 
 

@@ -28,6 +28,7 @@ from callboard.runtime.log.reading.partition_reader import partition_folders, pa
 from callboard.spark.commands import history as commands
 from callboard.spark.history import HistoryTable, as_of, diff, keep, take_snapshot
 from callboard.spark.history.states import AS_OF_COLUMNS, damaged_files
+from callboard.spark.time_options import parse_time
 
 HOUR_MS = 3_600_000
 HOURS = 400
@@ -147,6 +148,23 @@ def test_diff_returns_changes_between_times(spark: SparkSession, written_log: Wr
     assert changes(5.5, 7) == {}
 
 
+def test_key_with_two_owners_and_extreme_offsets_has_one_row(spark: SparkSession, tmp_path: Path) -> None:
+    """An assignor of a client may give a partition to all members. A difference may need 65 bits."""
+    log, least, greatest = WrittenLog(tmp_path / "data"), -(2**63), 2**63 - 1
+    shared = generation("g", 1, one=[("t", 0), ("t", 1)], two=[("t", 0), ("t", 0)])
+    first = (shared, commit("g", "t", 0, least), commit("g", "t", 1, greatest), commit("g", "t", 2, 0))
+    second = (commit("g", "t", 0, greatest), commit("g", "t", 1, least), commit("g", "t", 2, least))
+    log.write((at(1), [Entry(0, first)]), (at(2), [Entry(0, second)]))
+    keep(spark, log.data, tmp_path / "table")
+    rows = diff(spark, tmp_path / "table", at(1), at(2), data=log.data).collect()
+    found = [(row.partition, row.change, row.moved, row.before_owner, row.after_owner) for row in rows]
+    assert found == [
+        (0, "forward", greatest, "one", "one"),
+        (1, "back", least, "one", "one"),
+        (2, "back", least, None, None),
+    ]
+
+
 def replay(data: Path, limit_ms: int) -> dict[Key, tuple[int, str | None]]:
     """The same state by a simple replay in log order."""
     expected: dict[Key, tuple[int, str | None]] = {}
@@ -249,6 +267,19 @@ def test_as_of_command_prints_table_json_csv_and_writes_files(
     output, _ = callboard(capsys, *arguments, "-o", tmp_path / "found.parquet")
     assert output == f"2 rows in {tmp_path / 'found.parquet'}\n"
     assert [row.offset for row in spark.read.parquet(str(tmp_path / "found.parquet")).collect()] == [10, 20]
+
+
+@pytest.mark.parametrize("time", ["0001-01-01", "0931-11-21T00:00:00Z", "9999-12-31T23:59:59.999999Z"])
+def test_as_of_at_any_time_that_a_datetime_has(spark: SparkSession, written_log: WrittenLog, time: str) -> None:
+    """Spark's own conversion of days raised an error before the year 1000."""
+    day = parse_time("--at", time, datetime.now(UTC))
+    assert (as_of(spark, table_of(written_log), day).count() == 0) == (day.year < 2000)
+
+
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "999999999d", "", "1"])
+def test_time_that_is_none_in_utc_is_refused(time: str) -> None:
+    with pytest.raises(StartError, match="expected ISO 8601"):
+        parse_time("--at", time, datetime.now(UTC))
 
 
 def test_diff_command(spark: SparkSession, written_log: WrittenLog, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,13 +14,15 @@ from typing import Any
 import pytest
 from log_helpers import WAIT_TIMEOUT_S, LazyDisk, append, entry, offset
 from project_paths import ROOT
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from callboard.actors.ports import Entry
 from callboard.actors.records import GroupRecord, GroupValue, MemberValue, OffsetRecord, OffsetValue
 from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.offsets_log import OffsetsLog
-from callboard.spark import read_groups, read_offsets
+from callboard.spark import offsets, read_groups, read_offsets
 from callboard.spark.columns import MAX_TIME_MS, MEMBER_FIELDS
 from callboard.spark.offsets import GROUPS, OFFSETS
 from callboard.spark.pushdown import SETTING
@@ -231,6 +233,18 @@ def test_documentation_examples_run(spark: SparkSession, tmp_path: Path, capsys:
         for statement in statements.split(";")[:-1]:
             spark.sql(statement).collect()
     assert spark.table("live").count() == 3
+
+
+def test_source_that_spark_does_not_find_is_registered(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a checkout. PySpark 4.3 raises another error for a missing source than 4.2, and it was not."""
+    registered: list[SparkSession] = []
+    monkeypatch.setattr(offsets, "NAME", "nowhere")
+    monkeypatch.setattr(offsets, "register", registered.append)
+    with pytest.raises((AnalysisException, Py4JJavaError), match="DATA_SOURCE_NOT_FOUND"):
+        read_offsets(spark, written(tmp_path, entry(0, 1)))
+    assert registered == [spark]
 
 
 def run(script: str) -> Sequence[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import struct
@@ -44,6 +45,10 @@ with session("test") as spark:
     except Exception as error:
         print(short_message(error))
     try:
+        spark.read.schema("id bigint").parquet(sys.argv[1] + "/callboard.json").collect()
+    except Exception as error:
+        print(short_message(error))
+    try:
         questions.main(["commits", "--data", sys.argv[1]])
     except SystemExit as end:
         print("exit code", end.code)
@@ -64,8 +69,10 @@ def test_command_prints_only_its_result_and_task_failure_is_one_line(java: None,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(LINKS.parent), os.environ.get("PYTHONPATH", "")])},
     )
     assert completed.returncode == 0, completed.stderr
-    first, second, *table, last = completed.stdout.splitlines()
+    first, second, third, *table, last = completed.stdout.splitlines()
     assert first == "ValueError: what was wrong" and "DATA_SOURCE_NOT_FOUND" in second and "nonsense" in second
+    assert "FAILED_READ_FILE" in third and "; the cause: RuntimeException: file:" in third
+    assert "is not a Parquet file" in third
     assert [line.split()[0] for line in table] == ["group", "g"] and last == "exit code 0"
     assert [line for line in completed.stderr.splitlines() if not line.startswith(JVM)] == []
 
@@ -80,6 +87,20 @@ def test_worker_after_disconnect_exits_silently(error: type[OSError]) -> None:
     with socket.socket() as sock:
         assert quiet_daemon.ignore_disconnect(worker)(sock, True) == quiet_daemon.DISCONNECTED_EXIT_CODE
         assert quiet_daemon.ignore_disconnect(lambda *_: 0)(sock, True) == 0
+
+
+def test_stack_traces_of_py4j_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Ctrl-C printed fifty lines."""
+    quiet_session = pytest.importorskip("callboard.spark.session")
+
+    def log(path: str) -> None:
+        logging.getLogger().handle(logging.LogRecord("root", logging.ERROR, path, 1, path, None, None))
+
+    with quiet_session.without_log_of_py4j():
+        log("site-packages/py4j/java_gateway.py")
+        log("other/py4j.py")
+    log("site-packages/py4j/clientserver.py")
+    assert caplog.messages == ["other/py4j.py", "site-packages/py4j/clientserver.py"]
 
 
 WORKER = """

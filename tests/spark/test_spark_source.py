@@ -81,6 +81,7 @@ def test_option_since_accepts_iso_and_milliseconds() -> None:
     [
         ({"mode": "newest"}, "bad mode 'newest': expected records or live"),
         ({"partitions": "1-x"}, "bad partitions '1-x': expected numbers and ranges"),
+        ({"partitions": "0,5-3"}, "bad partitions '5-3': expected A-B with A up to B"),
         ({"groups": "[1]"}, "expected strings in the list"),
         ({"groups": '["a'}, "expected a JSON list"),
         ({"since": "yesterday"}, "bad since 'yesterday': expected 2026-11-21T08:00:00Z, or ms since 1970"),
