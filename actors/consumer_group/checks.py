@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from ..errors import CoordinatorError, ErrorCode
 from .messages import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, ConsumerHeartbeat
+from .plan import RegexMatcher
 from .records import Partition
 from .state import GroupState, Member
 
@@ -56,6 +57,12 @@ def _check_epoch(request: ConsumerHeartbeat) -> None:
 
 
 CHECKS_BY_EPOCH: Mapping[int, Check] = {JOIN_EPOCH: _check_join, LEAVE_STATIC_EPOCH: _check_leave_static}
+
+
+def check_regex(regex: str, matcher: RegexMatcher) -> None:
+    problem = matcher.problem(regex)
+    if problem is not None:
+        raise CoordinatorError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"SubscribedTopicRegex `{regex}` {problem}")
 
 
 def check_size(state: GroupState, member_id: str, max_size: int) -> None:

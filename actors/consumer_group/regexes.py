@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from enum import Enum, auto
 
-from ..errors import CoordinatorError, ErrorCode
 from ..steps import Steps
+from .checks import check_regex
 from .messages import RegexesResolved
 from .plan import DecisionEnvironment, Plan
 from .records import MemberValue, RegexRecord, RegexValue
@@ -56,9 +56,7 @@ def _change(state: GroupState, old: str, new: str, environment: DecisionEnvironm
         return RegexChange.RESOLVED
     if new in state.regex_members:
         return RegexChange.RESOLVED if new in state.regexes else RegexChange.UNRESOLVED
-    problem = environment.regexes.problem(new)
-    if problem is not None:
-        raise CoordinatorError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"SubscribedTopicRegex `{new}` {problem}")
+    check_regex(new, environment.regexes)
     return RegexChange.UNRESOLVED
 
 

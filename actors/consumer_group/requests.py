@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ..errors import CoordinatorError, ErrorCode
-from .checks import check_request
+from .checks import check_regex, check_request
 from .messages import (
     JOIN_EPOCH,
     ConsumerGroupDescribed,
@@ -13,6 +13,7 @@ from .messages import (
     ConsumerHeartbeatReply,
     DescribeConsumerGroup,
 )
+from .plan import RegexMatcher
 
 
 def heartbeat_error(_request: ConsumerHeartbeat, error: ErrorCode) -> ConsumerHeartbeatReply:
@@ -27,6 +28,20 @@ def invalid_heartbeat(request: ConsumerHeartbeat, assignors: Collection[str]) ->
     """The reply to a heartbeat that is wrong for any group; None if it is valid."""
     try:
         check_request(request, assignors)
+    except CoordinatorError as error:
+        return refused(error)
+    return None
+
+
+def invalid_first_heartbeat(
+    request: ConsumerHeartbeat, assignors: Collection[str], matcher: RegexMatcher
+) -> ConsumerHeartbeatReply | None:
+    """The same for a group without an actor. So an invalid regular expression does not create one."""
+    invalid = invalid_heartbeat(request, assignors)
+    if invalid is not None or request.member_epoch != JOIN_EPOCH or not request.regex:
+        return invalid
+    try:
+        check_regex(request.regex, matcher)
     except CoordinatorError as error:
         return refused(error)
     return None

@@ -8,7 +8,7 @@ that becomes a classic one is replaced only then. Source: Kafka's ``maybeDeleteE
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..consumer_group.conversion import check_upgrade, upgrade_records
@@ -79,7 +79,7 @@ def upgrade(active: ActiveGroup, request: ConsumerHeartbeat, reply: ReplyTo | No
     try:
         check_upgrade(classic, group.decisions.settings)
         yield from answer_parked(classic, ErrorCode.REBALANCE_IN_PROGRESS, effects)
-        records = yield from upgrade_records(classic, active.data.value, group.decisions)
+        records = yield from upgrade_records(classic, _stored_value(active), group.decisions)
     except CoordinatorError as error:
         return refused(error)
     yield from group.adopt(records)
@@ -90,6 +90,11 @@ def upgrade(active: ActiveGroup, request: ConsumerHeartbeat, reply: ReplyTo | No
         yield from _replace(active, group, records)
         yield from group.restore_timers(effects)
     return answer
+
+
+def _stored_value(active: ActiveGroup) -> Any:
+    """The durable value of the group. None if it is that of another kind: the change of its kind is in flight."""
+    return active.data.value if active.data.type == active.group.type else None
 
 
 def downgrade(active: ActiveGroup) -> bool:
@@ -115,9 +120,20 @@ def _begin_downgraded(active: ActiveGroup, successor: Successor) -> Steps[None]:
 
 def _replace(active: ActiveGroup, group: Group, records: tuple[Record, ...]) -> Steps[None]:
     """The records of the decision follow those that delete the old group, and ``records``."""
-    effects, data = active.effects, active.data
-    effects.records = (*data.kind.tombstones(active.group_id, data.value), *records, *effects.records)
+    effects = active.effects
+    effects.records = (*_tombstones(active), *records, *effects.records)
     return _take_place(active, group)
+
+
+def _tombstones(active: ActiveGroup) -> Iterator[Record]:
+    """If a change of kind is in flight, it may be the last record or fail: the records of both kinds are deleted.
+
+    Those in flight come first: Kafka ignores tombstones of a group that does not exist, but not those of another kind.
+    """
+    data, kind = active.data, active.group.type
+    if kind != data.type:
+        yield from KINDS[kind].tombstones(active.group_id, None)
+    yield from data.kind.tombstones(active.group_id, data.value)
 
 
 def _take_place(active: ActiveGroup, group: Group) -> Steps[None]:

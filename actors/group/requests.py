@@ -18,7 +18,7 @@ from ..consumer_group.requests import (
     heartbeat_absent,
     heartbeat_error,
     heartbeat_refused,
-    invalid_heartbeat,
+    invalid_first_heartbeat,
 )
 from ..errors import ErrorCode
 from ..messages import (
@@ -197,7 +197,8 @@ def _describe_refused(request: DescribeGroup) -> Described:
 
 
 def _validate_heartbeat(request: ConsumerHeartbeat, environment: GroupEnvironment) -> Any:
-    return invalid_heartbeat(request, environment.consumer_groups.assignors)
+    ports = environment.consumer_groups
+    return invalid_first_heartbeat(request, ports.assignors, ports.regexes)
 
 
 def _never_refused(request: GroupRequest) -> Any:

@@ -25,8 +25,11 @@ Label = tuple[str, int]
 def moves_between(before: Assigned | None, after: Assigned, duration_ms: int) -> Moves | None:
     """``before``: None if the group had no assignment. ``duration_ms``: of the rebalance.
 
-    None if an assignment is too large, or not in the format of Kafka's consumers.
+    None if an assignment is too large, or not in the format of Kafka's consumers, or if the group has changed its
+    protocol: one of them has the names of topics, the other has their ids.
     """
+    if before is not None and (before.targets is None) != (after.targets is None):
+        return None
     owners = owners_of(after)
     earlier = {} if before is None else owners_of(before)
     if owners is None or earlier is None:

@@ -127,7 +127,8 @@ class RebalanceRecord(NamedTuple):
 
     ``generation``: the one that it formed; ``is_epoch``: whether that is the epoch of a group of the consumer protocol.
     ``outcome``: "stable", "empty", or "interrupted", because the group left memory. ``phases_ms``: the phases that it
-    had, in their order. ``leader``: its member id. ``moves``: None if the assignment cannot be read, or there is none.
+    had, in their order. ``leader``: its member id. ``moves``: None if the assignment cannot be read or compared, or
+    there is none.
     """
 
     group_id: str

@@ -12,7 +12,7 @@ from consumer_group.migration_world import MigrationWorld, assignment_text, clas
 
 from callboard.actors.assignors.consumer_protocol import Subscription, write_subscription
 from callboard.actors.errors import ErrorCode
-from callboard.actors.messages import DescribeEvents, Protocol
+from callboard.actors.messages import DescribeEvents, Joined, Protocol
 from callboard.actors.timer.messages import Expired
 
 REJOIN = ErrorCode.REBALANCE_IN_PROGRESS
@@ -44,6 +44,21 @@ def test_classic_members_are_asked_to_rejoin_and_give_back() -> None:
     world.settle("C")
     assert sorted(str(text) for text in world.assigned().values()) == ["t0", "t1", "t2"]
     assert world.kind_and_state == ("consumer", "Stable")
+
+
+def test_upgrade_while_the_record_of_the_classic_group_is_in_flight() -> None:
+    """What is stored is still the empty consumer group."""
+    world = MigrationWorld()
+    world.join("C")
+    world.beat("C", -1)
+    world.holds_appends = True
+    classic: Joined = world.classic_join().value
+    joining = world.join("D")
+    world.complete_all_appends()
+    world.holds_appends = False
+    assert (classic.error, world.told(joining)) == (ErrorCode.NONE, (2, "t0"))
+    assert world.key_types()[0] == -2  # Kafka cannot load a consumer group after the record of a classic one
+    assert set(world.assigned()) == set(world.restarted().assigned()) == {classic.member_id, "D"}
 
 
 def test_parked_requests_are_answered_at_an_upgrade() -> None:

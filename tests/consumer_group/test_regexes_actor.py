@@ -70,6 +70,13 @@ def test_member_has_its_topics_with_the_heartbeat_after_the_result() -> None:
     )
 
 
+def test_invalid_regex_creates_no_group() -> None:
+    world, _background = regex_world()
+    assert join(world, "a", "(").value.error is ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert world.listed() == ()
+    assert world.beat("a", 1, regex="(").value.error is ErrorCode.GROUP_ID_NOT_FOUND
+
+
 def test_result_waits_for_the_entry_in_flight() -> None:
     world, background = regex_world()
     world.holds_appends = True

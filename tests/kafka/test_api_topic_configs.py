@@ -160,6 +160,20 @@ def test_incremental_alter_configs_of_unknown_topic_is_refused(node: FakeService
     assert alter(node, ("retention.ms", SET, "5"), name="missing") == refusal
 
 
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("not a name", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (".", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("", ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_incremental_alter_configs_of_invalid_topic_name_is_refused(
+    node: FakeServices, name: str, code: ErrorCode
+) -> None:
+    assert alter(node, ("retention.ms", SET, "5"), name=name)[0] == code
+
+
 def test_alter_configs_replaces_settings_of_topic(node: FakeServices) -> None:
     create_topics(node, {"name": "t", "configs": {"cleanup.policy": "compact", "retention.ms": "1000"}})
     assert replace(node, {"retention.bytes": "5"}) == 0

@@ -159,6 +159,8 @@ REFUSED = [
     change(BROKER, "1", ("message.max.bytes", SET, "5"), ("message.max.bytes", DELETE, None)),
     change(BROKER, "1"),
     change(TOPIC, "never-made", ("retention.ms", SET, "5")),
+    change(TOPIC, "not a name", ("retention.ms", SET, "5")),
+    change(TOPIC, "", ("retention.ms", SET, "5")),
     change(77, "x", ("retention.ms", SET, "5")),
     change(GROUP, "g", ("no.such", SET, "5")),
     change(GROUP, "g"),

@@ -7,6 +7,7 @@ import json
 import pytest
 from actor_system.requests import SESSION_MS, offers
 from consumer_group.actor_world import GROUP, ActorWorld
+from consumer_group.migration_world import mixed
 from recorder.recorded_group import RecordedGroup, assignment
 
 from callboard.actors.errors import ErrorCode
@@ -205,3 +206,14 @@ def test_group_of_the_consumer_protocol() -> None:
     assert record.moves.stopped_ms is None
     assert (record.members.joined.members, record.members.stayed) == (1, 1)
     assert dict(record.phases_ms)["reconcile"] >= 300
+
+
+def test_change_of_the_protocol_compares_no_assignments() -> None:
+    """Those of the classic protocol name topics, those of the consumer protocol have their ids."""
+    world, member = mixed()
+    records = world.directory.event_log.recorder.records
+    assert (records(GROUP)[0].is_epoch, records(GROUP)[0].moves) == (True, None)
+    world.beat("C", -1)
+    world.joined(member, "t0 t1")
+    world.synced(member, 3, {member: "t0 t1 t2"})
+    assert (records(GROUP)[0].is_epoch, records(GROUP)[0].moves) == (False, None)

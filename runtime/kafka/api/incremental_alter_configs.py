@@ -21,8 +21,10 @@ from ...common.shared_bytes import SharedBytes
 from ...settings.admin import dynamic_setting, parse_change
 from ...settings.dynamic import ConfigType, InvalidSetting, SettingValues
 from ...settings.rows import SettingValue, list_items
+from ...topics.names import check_name
 from ...topics.setting_values import Overrides, check_overrides
 from ...topics.settings import BY_NAME as TOPIC_SETTINGS
+from ...topics.topic import Topic
 from ..audit.audited import SeenChange, recorded
 from ..authorization.checks import ACT_AS_BROKER, ALTER_BROKER_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_TOPIC_CONFIGS, Check
 from ..call import Call
@@ -142,10 +144,7 @@ def check_values(configs: Sequence[Any]) -> None:
 
 
 def alter_topic(call: Call, resource: Any, changes: Changes, done: Done) -> None:
-    topic = call.services.topics.get(resource.resource_name)
-    if topic is None:
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        raise CoordinatorError(code, f"The topic '{resource.resource_name}' does not exist.")
+    topic = existing_topic(call, resource.resource_name)
     change = SeenChange(lambda overrides: check_overrides(changes.texts(resource.configs, overrides)))
     call.services.topic_admin.check_alter(topic, change)
     if call.request.validate_only:
@@ -154,6 +153,17 @@ def alter_topic(call: Call, resource: Any, changes: Changes, done: Done) -> None
         call.services.topic_admin.alter(
             topic, change, recorded(call, done, partial(change.alteration, f"Topic:{topic.name}"))
         )
+
+
+def existing_topic(call: Call, name: str) -> Topic:
+    """Return the topic of this name. Raises CoordinatorError."""
+    if not name:
+        raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+    check_name(name)
+    topic = call.services.topics.get(name)
+    if topic is None:
+        raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+    return topic
 
 
 def alter_group(call: Call, resource: Any, changes: Changes, done: Done) -> None:
