@@ -22,6 +22,7 @@ from ...actors.assignors.base import AssignFunction
 from ..common.errors import StartError
 from ..disk.disk import FILE_MODE, Disk
 from ..engine.completion import run_to_completion
+from ..engine.waiting import require_asyncio_loop
 from ..node.environment import MEMORY, Environment, in_memory
 from ..settings import table as config
 from ..settings.address import DEFAULT_LISTEN, parse_address, parse_advertised
@@ -163,10 +164,13 @@ class Coordinator(AsyncCoordinator):
     # Start and stop --------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Recover the data folder and serve. Raises StartError for a problem that an operator can fix."""
+        """Recover the data folder and serve.
+
+        Raises StartError for a problem that an operator can fix, RuntimeError if no asyncio loop runs.
+        """
         if self._loop is not None:
             raise RuntimeError("this Coordinator was started before: make another one")
-        self._loop = asyncio.get_running_loop()
+        self._loop = require_asyncio_loop()
         await self._start_node()
 
     async def stop(self) -> None:
