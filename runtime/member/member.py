@@ -214,7 +214,7 @@ def _start_handler(
     handler: Callable[[Shard], Coroutine[Any, Any, object]], shard: Shard
 ) -> Coroutine[Any, Any, object]:
     """Raises TypeError if ``handler`` is not a coroutine function."""
-    coro: object = handler(shard) if callable(handler) else handler
+    coro: object = handler(shard) if callable(handler) else None  # a coroutine is used up by one shard
     if not asyncio.iscoroutine(coro):
         raise TypeError(f"handler {handler!r}: expected a coroutine function, as in `async def handle(shard): ...`")
     return coro

@@ -248,6 +248,16 @@ async def test_run_with_a_handler_that_is_no_coroutine_function_raises_type_erro
             await member.run(handler)
 
 
+@async_test
+async def test_run_with_a_coroutine_instead_of_its_function_raises_type_error() -> None:
+    """The task of the first shard ran it, and that of the second one could not."""
+    handler: Any = asyncio.sleep(0)
+    async with callboard.Coordinator() as coordinator, coordinator.member(GROUP, resources={"jobs": 2}) as member:
+        with pytest.raises(TypeError, match=r"handler <coroutine object sleep .*: expected a coroutine function"):
+            await member.run(handler)
+    handler.close()
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
