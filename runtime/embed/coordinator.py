@@ -34,7 +34,7 @@ from ..settings.rows import INT_MAX
 from ..settings.table import Options, Settings
 from .cluster_arguments import FREE_PORT, check_observer, make_cluster_options
 from .embedded_node import EmbeddedNode
-from .lifecycle import AsyncCoordinator, EndMode
+from .lifecycle import ON_ANOTHER_LOOP, AsyncCoordinator, EndMode
 from .listener_security import ListenerSecurity, check_users, secured, set_users
 from .node_requests import NodeRequests
 from .results import Health
@@ -296,10 +296,7 @@ class Coordinator(AsyncCoordinator):
         with suppress(RuntimeError):
             running = asyncio.get_running_loop()
         if running is not self._loop:
-            raise RuntimeError(
-                "this Coordinator runs on another event loop: call it there, or create it with "
-                "Coordinator.in_thread(), which any thread may call"
-            )
+            raise RuntimeError(ON_ANOTHER_LOOP)
 
     def _own_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
