@@ -7,6 +7,7 @@ import gc
 import inspect
 import weakref
 from concurrent.futures import Future
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -238,6 +239,22 @@ async def test_next_assignment_before_enter_raises() -> None:
     member = make_member(ScriptedConnector())
     with pytest.raises(RuntimeError, match="async with"):
         await member.next_assignment()
+
+
+@async_test
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+async def test_calls_on_another_loop_are_refused_before_they_do_something(protocol: Any) -> None:
+    """As with asyncio.run in a thread: the commit was stored, with an error or without, and `leave` hung."""
+    async with (
+        callboard.Coordinator() as coordinator,
+        coordinator.member(GROUP, resources={"jobs": 1}, protocol=protocol) as member,
+    ):
+        [shard] = (await member.next_assignment()).shards
+        for call in (partial(shard.commit, 5), member.next_assignment, member.leave):
+            with pytest.raises(RuntimeError, match="this member joined on another event loop: await it there"):
+                await asyncio.to_thread(lambda call: asyncio.run(call()), call)
+        assert await coordinator.offsets(GROUP) == {}
+        await shard.commit(6)
 
 
 @in_virtual_time
