@@ -43,4 +43,9 @@ class LogLine:
         self.fields = fields
 
     def __str__(self) -> str:
-        return " ".join([self.event, *(f"{name}={value!r}" for name, value in self.fields.items())])
+        return " ".join([self.event, *(f"{name}={_as_text(value)}" for name, value in self.fields.items())])
+
+
+def _as_text(value: object) -> str:
+    """The member of a StrEnum as its value, as structlog shows it; its ``repr`` would be ``<State.EMPTY: 'Empty'>``."""
+    return repr(str(value)) if isinstance(value, str) else repr(value)

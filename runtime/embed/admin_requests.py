@@ -84,4 +84,6 @@ async def uses_topic(requests: AdminRequests, group: str, topic: str) -> bool:
 
 
 def no_such_topic(name: str) -> CoordinatorError:
-    return CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}: create_topic() it")
+    """The advice is for callers that name a topic to use it, and for those that delete or enlarge one."""
+    text = f"there is no topic {name!r}: topics() returns those that exist, and create_topic() makes one"
+    return CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)

@@ -22,6 +22,7 @@ from ...actors.assignors.base import AssignFunction
 from ..common.errors import StartError
 from ..disk.disk import FILE_MODE, Disk
 from ..engine.completion import run_to_completion
+from ..engine.waiting import require_asyncio_loop
 from ..node.environment import MEMORY, Environment, in_memory
 from ..settings import table as config
 from ..settings.address import DEFAULT_LISTEN, parse_address, parse_advertised
@@ -33,7 +34,7 @@ from ..settings.rows import INT_MAX
 from ..settings.table import Options, Settings
 from .cluster_arguments import FREE_PORT, check_observer, make_cluster_options
 from .embedded_node import EmbeddedNode
-from .lifecycle import AsyncCoordinator, EndMode
+from .lifecycle import ON_ANOTHER_LOOP, AsyncCoordinator, EndMode
 from .listener_security import ListenerSecurity, check_users, secured, set_users
 from .node_requests import NodeRequests
 from .results import Health
@@ -163,10 +164,13 @@ class Coordinator(AsyncCoordinator):
     # Start and stop --------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Recover the data folder and serve. Raises StartError for a problem that an operator can fix."""
+        """Recover the data folder and serve.
+
+        Raises StartError for a problem that an operator can fix, RuntimeError if no asyncio loop runs.
+        """
         if self._loop is not None:
             raise RuntimeError("this Coordinator was started before: make another one")
-        self._loop = asyncio.get_running_loop()
+        self._loop = require_asyncio_loop()
         await self._start_node()
 
     async def stop(self) -> None:
@@ -292,10 +296,7 @@ class Coordinator(AsyncCoordinator):
         with suppress(RuntimeError):
             running = asyncio.get_running_loop()
         if running is not self._loop:
-            raise RuntimeError(
-                "this Coordinator runs on another event loop: call it there, or create it with "
-                "Coordinator.in_thread(), which any thread may call"
-            )
+            raise RuntimeError(ON_ANOTHER_LOOP)
 
     def _own_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:

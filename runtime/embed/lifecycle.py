@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 EndMode = Literal["stopped", "killed", "power lost"]
 """How the old process ends in a restart."""
 
+ON_ANOTHER_LOOP = (
+    "this Coordinator runs on another event loop: call it there, or create it with Coordinator.in_thread(), which any "
+    "thread may call"
+)
+
 
 class AsyncCoordinator(Admin, Explaining, Monitoring, OfOneProcess, ABC):
     """The interface of ``Coordinator``. ``ThreadCoordinator`` runs any of these on a thread of its own."""

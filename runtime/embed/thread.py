@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 from ...actors.recorder.flight_recorder import RECORDS_KEPT
 from ..common.one_process import OfOneProcess
 from ..common.thread_pool import ThreadPool
-from ..engine.waiting import LoopClosed, is_of_parent, run_on_loop, serve_threads
+from ..engine.waiting import LoopClosed, is_of_parent, require_os_threads, run_on_loop, serve_threads
 from ..settings.table import Settings
 from .lifecycle import AsyncCoordinator, EndMode
 from .reset_admin import RETURN_TIMEOUT_S
@@ -68,9 +68,13 @@ class ThreadCoordinator(OfOneProcess):
         self._members: BlockingMembers | None = None  # its modules are imported with the first member
 
     def start(self) -> None:
-        """See ``Coordinator.start``. Raises StartError. Ctrl-C, or ``stop`` in another thread, ends the start."""
+        """See ``Coordinator.start``. Ctrl-C, or ``stop`` in another thread, ends the start.
+
+        Raises StartError; RuntimeError if gevent or eventlet has patched threads.
+        """
         if self._thread is not None:
             raise RuntimeError("this Coordinator was started before: make another one")
+        require_os_threads()
         self._thread = threading.Thread(target=self._run_thread, name="callboard-coordinator", daemon=True)
         self._thread.start()
         try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import time
 from collections.abc import Coroutine
 from concurrent.futures import CancelledError, Future
@@ -37,6 +38,26 @@ class OwnLoop(RuntimeError):
         )
 
 
+class NoAsyncioLoop(RuntimeError):
+    """The asynchronous form is used without an asyncio loop, as in a program that trio runs."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "no asyncio event loop is running: use the blocking form, callboard.Coordinator.in_thread() or "
+            "callboard.connect_in_thread(), and call it in a thread, as with trio.to_thread.run_sync()"
+        )
+
+
+class GreenThreads(RuntimeError):
+    """The threads of this process are greenlets, which share one event loop with their callers."""
+
+    def __init__(self, patched_by: str, call: str) -> None:
+        super().__init__(
+            f"{patched_by} has replaced the threads of this process, and the blocking form needs threads of the "
+            f"operating system: patch with {call}, or use the asynchronous form or another process"
+        )
+
+
 class LoopOfParent(RuntimeError):
     """The loop runs in a thread of the parent process. This one was forked, without that thread."""
 
@@ -45,6 +66,24 @@ class LoopOfParent(RuntimeError):
             "this process was forked without the thread that runs the event loop: make a Coordinator here, or reach "
             "that of the parent, which needs listen='127.0.0.1:0', with callboard.connect_in_thread(bootstrap)"
         )
+
+
+def require_asyncio_loop() -> asyncio.AbstractEventLoop:
+    """The running loop. Raises NoAsyncioLoop."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise NoAsyncioLoop from None
+
+
+def require_os_threads() -> None:
+    """Raises GreenThreads if gevent or eventlet has patched threads."""
+    gevent: Any = sys.modules.get("gevent.monkey")
+    if gevent is not None and gevent.is_module_patched("threading"):
+        raise GreenThreads("gevent", "monkey.patch_all(thread=False)")
+    eventlet: Any = sys.modules.get("eventlet.patcher")
+    if eventlet is not None and eventlet.is_monkey_patched("thread"):
+        raise GreenThreads("eventlet", "eventlet.monkey_patch(thread=False)")
 
 
 def serve_threads(loop: asyncio.AbstractEventLoop) -> None:

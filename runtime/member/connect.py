@@ -15,7 +15,7 @@ from ..common.one_process import OfOneProcess
 from ..common.thread_pool import ThreadPool
 from ..engine.completion import run_to_completion
 from ..engine.own_listeners import refuse_own_server
-from ..engine.waiting import serve_threads
+from ..engine.waiting import require_asyncio_loop, require_os_threads, serve_threads
 from .blocking import BlockingMember
 from .blocking_members import BlockingMembers
 from .member import Member
@@ -33,7 +33,11 @@ class RemoteCoordinator(OfOneProcess):
         self._members: WeakSet[Member] = WeakSet()
 
     async def __aenter__(self) -> Self:
-        """Raises ChannelLost if no server can be reached, so that a wrong address fails here."""
+        """Raises ChannelLost if no server can be reached, so that a wrong address fails here.
+
+        Raises RuntimeError if no asyncio loop runs.
+        """
+        require_asyncio_loop()
         await self._connector.check_reachable()
         return self
 
@@ -69,9 +73,13 @@ class RemoteThreadCoordinator(OfOneProcess):
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
-        """Raises ChannelLost if no server can be reached now; RuntimeError if this thread's loop is the server."""
+        """Raises ChannelLost if no server can be reached now.
+
+        Raises RuntimeError if this thread's loop is the server, or if gevent or eventlet has patched threads.
+        """
         if self._thread is not None:
             raise RuntimeError("this connection was entered before: make another one")
+        require_os_threads()
         self._check_caller()
         ready = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(ready,), name="callboard-members", daemon=True)

@@ -55,6 +55,7 @@ class Member(OfOneProcess):
         self._leaving: asyncio.Task[None] | None = None
         self._is_entered = False
         self._is_running = False
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def group_id(self) -> str:
@@ -92,7 +93,8 @@ class Member(OfOneProcess):
         if self._leaving is not None:
             raise HasLeft(f"this member of group {self.group_id!r} left before it had joined; make another one")
         self._membership.start(resources)
-        self._refresher = asyncio.get_running_loop().create_task(self._refresh())
+        self._loop = asyncio.get_running_loop()
+        self._refresher = self._loop.create_task(self._refresh())
         return self
 
     async def __aexit__(
@@ -109,6 +111,7 @@ class Member(OfOneProcess):
         A second call waits for the first. It continues if the caller is cancelled. A task on a shard may call it: the
         task is cancelled, and in its cleanup the call returns at once, since it would wait for its own end.
         """
+        self._check_loop()
         leaving = self.start_leaving()
         caller = asyncio.current_task()
         if caller is None or not caller.cancelling() or not self.is_run_by(caller):
@@ -144,6 +147,7 @@ class Member(OfOneProcess):
         """Wait for the next of ``assignments``. Raises MemberError, also after the member has left."""
         if not self._is_entered and self._leaving is None:
             raise RuntimeError("this member has not joined yet: use it inside `async with`")
+        self._check_loop()
         return await self._membership.owned.next_assignment()
 
     async def run(self, handler: Callable[[Shard], Coroutine[Any, Any, object]]) -> None:
@@ -180,7 +184,15 @@ class Member(OfOneProcess):
 
     def commit(self, shard: Shard, next_offset: int, note: str = "") -> Coroutine[Any, Any, CommitResult]:
         """See ``Shard.commit``."""
-        return commit_offset(self._membership, shard, next_offset, note)
+        return commit_offset(self._membership, self._check_loop, shard, next_offset, note)
+
+    def _check_loop(self) -> None:
+        """Raises RuntimeError on another event loop, which could not wait for the member's tasks and answers."""
+        if self._loop is not None and asyncio.get_running_loop() is not self._loop:
+            raise RuntimeError(
+                "this member joined on another event loop: await it there, as with asyncio.run_coroutine_threadsafe(), "
+                "or use a member of Coordinator.in_thread() or connect_in_thread(), which any thread may call"
+            )
 
     def report_failure(self, error: BaseException) -> None:
         """Called by Assignment if one of its tasks fails."""
@@ -214,7 +226,7 @@ def _start_handler(
     handler: Callable[[Shard], Coroutine[Any, Any, object]], shard: Shard
 ) -> Coroutine[Any, Any, object]:
     """Raises TypeError if ``handler`` is not a coroutine function."""
-    coro: object = handler(shard) if callable(handler) else handler
+    coro: object = handler(shard) if callable(handler) else None  # a coroutine is used up by one shard
     if not asyncio.iscoroutine(coro):
         raise TypeError(f"handler {handler!r}: expected a coroutine function, as in `async def handle(shard): ...`")
     return coro

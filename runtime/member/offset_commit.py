@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ...actors.errors import NO_ERROR
 from ...actors.messages import Commit, Committed, OffsetCommit
 from .channel import ChannelLost
@@ -17,8 +19,11 @@ OFFSET_MAX = 2**63 - 1
 NO_LEADER_EPOCH = -1
 
 
-async def commit_offset(membership: GroupMembership, shard: Shard, next_offset: int, note: str) -> CommitResult:
-    """See ``Shard.commit``."""
+async def commit_offset(
+    membership: GroupMembership, check_loop: Callable[[], None], shard: Shard, next_offset: int, note: str
+) -> CommitResult:
+    """See ``Shard.commit``. ``check_loop`` raises an error if this is not the member's event loop."""
+    check_loop()
     _check_arguments(next_offset, note)
     own_commit = sent = shard.latest_commit = shard.latest_commit[0] + 1, next_offset, note
     backoff: Backoff | None = None

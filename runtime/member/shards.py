@@ -148,7 +148,8 @@ class Shard:
 
         The next owner of the shard begins there. Retries through rebalances and restarts of the coordinator while the
         shard is owned. If several commits overlap, the one that was begun last wins. ``next_offset``: 0 to 2**63-1.
-        ``note``: text, at most ``offset_metadata_max_bytes``. Raises ShardLost, CommitRefused, ValueError.
+        ``note``: text, at most ``offset_metadata_max_bytes``. Raises ShardLost, CommitRefused, ValueError;
+        RuntimeError on another event loop than the member's.
         """
         return self._owner.commit(self, next_offset, note)
 

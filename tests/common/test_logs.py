@@ -6,6 +6,9 @@ import json
 import subprocess
 import sys
 
+from callboard.actors.group.states import State
+from callboard.actors.text import LogLine
+
 PROGRAM = """
 import io, logging
 from callboard.actors.text import LogLine
@@ -38,3 +41,9 @@ def test_line_as_text_has_its_fields() -> None:
     program += 'logs.get_logger("callboard.test").info("started", port=9092, name="a b")'
     completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert completed.stderr == "INFO:callboard.test:started port=9092 name='a b'\n"
+
+
+def test_enumerations_are_logged_as_their_values() -> None:
+    """``logging`` in a host program showed ``state=<State.EMPTY: 'Empty'>``."""
+    line = LogLine("group rebalanced", {"group": "g\n", "state": State.EMPTY, "generation": 3, "error": None})
+    assert str(line) == r"group rebalanced group='g\n' state='Empty' generation=3 error=None"

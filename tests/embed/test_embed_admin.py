@@ -231,6 +231,8 @@ def test_delete_topic_also_deletes_committed_offsets() -> None:
                 await asyncio.sleep(0)
             assert await error_code_of(coordinator.delete_topic("jobs")) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             assert await error_code_of(coordinator.grow_topic("jobs", 9)) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            with pytest.raises(CoordinatorError, match=r"no topic 'jobs': topics\(\) returns those that exist"):
+                await coordinator.delete_topic("jobs")  # the advice was to create the topic
 
     asyncio.run(scenario())
 

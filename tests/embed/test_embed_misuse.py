@@ -6,10 +6,12 @@ import asyncio
 import os
 import pickle
 import signal
+import sys
 import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -249,3 +251,29 @@ def test_blocking_calls_on_the_coordinators_own_thread_raise_runtime_error() -> 
                 with pytest.raises(RuntimeError, match="another thread"):
                     coordinator.run(commit())
                 shard.commit(2)
+
+
+def test_asynchronous_form_without_an_asyncio_loop_says_what_to_use_instead() -> None:
+    """As in a program of trio: the error was "no running event loop"."""
+    for opened in (callboard.Coordinator(), callboard.connect("127.0.0.1:1")):
+        with pytest.raises(RuntimeError, match=r"no asyncio event loop .* callboard.Coordinator.in_thread\(\)"):
+            opened.__aenter__().send(None)
+
+
+@pytest.mark.parametrize(
+    ("module", "fake"),
+    [
+        ("gevent.monkey", SimpleNamespace(is_module_patched=lambda name: name == "threading")),
+        ("eventlet.patcher", SimpleNamespace(is_monkey_patched=lambda name: name == "thread")),
+    ],
+)
+def test_blocking_form_with_patched_threads_is_refused(
+    module: str, fake: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first call of a member said that it was on the coordinator's own thread."""
+    library = module.partition(".")[0]
+    for opened in (callboard.Coordinator.in_thread(), callboard.connect_in_thread("127.0.0.1:1")):
+        monkeypatch.setitem(sys.modules, module, fake)
+        with pytest.raises(RuntimeError, match=rf"{library} has replaced the threads .* patch with .*thread=False"):
+            opened.__enter__()
+        monkeypatch.delitem(sys.modules, module)

@@ -7,6 +7,7 @@ import gc
 import inspect
 import weakref
 from concurrent.futures import Future
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -240,12 +241,38 @@ async def test_next_assignment_before_enter_raises() -> None:
         await member.next_assignment()
 
 
+@async_test
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+async def test_calls_on_another_loop_are_refused_before_they_do_something(protocol: Any) -> None:
+    """As with asyncio.run in a thread: the commit was stored, with an error or without, and `leave` hung."""
+    async with (
+        callboard.Coordinator() as coordinator,
+        coordinator.member(GROUP, resources={"jobs": 1}, protocol=protocol) as member,
+    ):
+        [shard] = (await member.next_assignment()).shards
+        for call in (partial(shard.commit, 5), member.next_assignment, member.leave):
+            with pytest.raises(RuntimeError, match="this member joined on another event loop: await it there"):
+                await asyncio.to_thread(lambda call: asyncio.run(call()), call)
+        assert await coordinator.offsets(GROUP) == {}
+        await shard.commit(6)
+
+
 @in_virtual_time
 @pytest.mark.parametrize("handler", [lambda shard: None, 5], ids=["function", "number"])
 async def test_run_with_a_handler_that_is_no_coroutine_function_raises_type_error(handler: Any) -> None:
     async with make_member(ScriptedConnector()) as member:
         with pytest.raises(TypeError, match="async def handle"):
             await member.run(handler)
+
+
+@async_test
+async def test_run_with_a_coroutine_instead_of_its_function_raises_type_error() -> None:
+    """The task of the first shard ran it, and that of the second one could not."""
+    handler: Any = asyncio.sleep(0)
+    async with callboard.Coordinator() as coordinator, coordinator.member(GROUP, resources={"jobs": 2}) as member:
+        with pytest.raises(TypeError, match=r"handler <coroutine object sleep .*: expected a coroutine function"):
+            await member.run(handler)
+    handler.close()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
 from harness import async_test
@@ -89,6 +91,15 @@ def test_produce_to_an_unknown_topic_or_partition_is_refused(
 ) -> None:
     with pytest.raises(CoordinatorError, match=message):
         coordinator.produce(topic, "x", partition=partition)
+
+
+@pytest.mark.parametrize("record", [{"value": {"id": 1}}, {"value": "x", "key": 42}])
+def test_produce_of_a_record_that_is_neither_bytes_nor_text_is_refused(
+    coordinator: ThreadCoordinator, record: dict[str, Any]
+) -> None:
+    with pytest.raises(TypeError, match=r"(value=\{'id': 1\}|key=42): expected bytes, text or None"):
+        coordinator.produce("jobs", **record)
+    assert coordinator.produce("jobs", b"x") == 0
 
 
 @async_test

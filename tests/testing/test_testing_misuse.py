@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +71,17 @@ async def test_advance_with_unknown_silent_name_is_refused() -> None:
         await coordinator.clock.advance(1, silent=["wire", member.member_id])
         await coordinator.faults.restart(crash=True)
         await coordinator.clock.advance(1, silent=["wire"])
+
+
+@async_test
+async def test_clock_on_another_loop_is_refused() -> None:
+    """As with a fixture of a module and a test on a loop of its own: it returned before a session ended."""
+    async with Coordinator() as coordinator:
+        clock = coordinator.clock
+        for move in (partial(clock.advance, 45), partial(clock.advance_until, lambda: True)):
+            with pytest.raises(RuntimeError, match="runs on another event loop: call it there"):
+                await asyncio.to_thread(lambda move: asyncio.run(move()), move)
+        assert clock.now() < 45
 
 
 def test_predicate_that_moves_clock_is_refused() -> None:

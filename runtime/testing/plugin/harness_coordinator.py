@@ -113,7 +113,7 @@ class HarnessCoordinator(Coordinator):
     ) -> int:
         """Append a record to a topic. Returns its offset. Text is encoded as UTF-8; a value of None is a tombstone.
 
-        Raises CoordinatorError for an unknown topic or partition.
+        Raises CoordinatorError for an unknown topic or partition, TypeError for a value or key of another type.
         """
         await self.loaded()
         return produce(self.node, topic, value, key, partition)

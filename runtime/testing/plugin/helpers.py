@@ -65,7 +65,7 @@ def produce(node: Node, topic: str, value: bytes | str | None, key: bytes | str 
     """Append a record with the coordinator's time, and wake the consumers that wait for it. Returns its offset."""
     found = _find_topic(node, topic, partition)
     now_ms = node.environment.clock.wall_ms()
-    record = frame_record(0, 0, _to_bytes(key), _to_bytes(value))
+    record = frame_record(0, 0, _to_bytes("key", key), _to_bytes("value", value))
     append_time_ms = now_ms if found.policy.timestamps.is_append_time else None
     return found.append(partition, encode_batch(0, now_ms, now_ms, [record]), append_time_ms)
 
@@ -85,5 +85,9 @@ def _find_topic(node: Node, topic: str, partition: int) -> Topic:
     return found
 
 
-def _to_bytes(text: bytes | str | None) -> bytes | None:
-    return text.encode() if isinstance(text, str) else text
+def _to_bytes(name: str, given: bytes | str | None) -> bytes | None:
+    if isinstance(given, str):
+        return given.encode()
+    if given is not None and not isinstance(given, bytes | bytearray | memoryview):
+        raise TypeError(f"{name}={given!r}: expected bytes, text or None")
+    return given

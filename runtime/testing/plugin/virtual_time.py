@@ -13,6 +13,7 @@ from ....actors.consumer_group.group import ConsumerGroup
 from ....actors.group.actor import GroupActor
 from ....actors.group.classic import ClassicGroup
 from ....actors.text import did_you_mean
+from ...embed.lifecycle import ON_ANOTHER_LOOP
 from ...node.node import Node
 from .clock import MovableClock, MovableDispatcher
 from .presence import ActiveGroup, DeadlinePostponement, Presence
@@ -67,6 +68,8 @@ class ClockMover:
     async def moving(self, seconds: float, silent: Iterable[str]) -> AsyncIterator[ClockMove]:
         """Hold the clock during the block; only ``step`` moves it."""
         names = validate_move(seconds, silent)
+        if self._dispatcher().loop is not asyncio.get_running_loop():
+            raise RuntimeError(ON_ANOTHER_LOOP)  # the actors do not run while this loop does
         if _EVALUATING.get() is self:
             raise RuntimeError("the predicate of advance_until must not move the clock")
         self._refuse_unknown_names(names)
@@ -116,15 +119,18 @@ class ClockMover:
 
     async def settle(self) -> None:
         """Wait until all actors are idle and all records are durable."""
-        node = self._owner.node
-        dispatcher = node.actors.system.dispatcher
-        assert isinstance(dispatcher, MovableDispatcher), "a coordinator whose clock moves has such a dispatcher"
+        node, dispatcher = self._owner.node, self._dispatcher()
         await self._idle(dispatcher)
         for _ in range(SETTLE_CHECKS_MAX):
             if not node.actors.is_writing:
                 return
             await node.actors.drain()
             await self._idle(dispatcher)
+
+    def _dispatcher(self) -> MovableDispatcher:
+        dispatcher = self._owner.node.actors.system.dispatcher
+        assert isinstance(dispatcher, MovableDispatcher), "a coordinator whose clock moves has such a dispatcher"
+        return dispatcher
 
     async def _idle(self, dispatcher: MovableDispatcher) -> None:
         evaluate = 0
@@ -162,7 +168,8 @@ class VirtualTime:
         """Move the clock. Returns when all events that became due have been processed, in order.
 
         Connected members count as alive during the move, except those whose member id, instance id or client id is in
-        ``silent``. ValueError for a time below 0 or above 100 years, and for an unknown name.
+        ``silent``. ValueError for a time below 0 or above 100 years, and for an unknown name; RuntimeError on another
+        event loop than the coordinator's.
         """
         await self._mover.advance(seconds, silent)
 
