@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, Unpack
 
+from ..common.context_forms import AsyncForm
 from ..common.one_process import OfOneProcess
 from ..settings.table import Settings
 from .admin import Admin
@@ -26,7 +27,7 @@ ON_ANOTHER_LOOP = (
 )
 
 
-class AsyncCoordinator(Admin, Explaining, Monitoring, OfOneProcess, ABC):
+class AsyncCoordinator(Admin, Explaining, Monitoring, OfOneProcess, AsyncForm, ABC):
     """The interface of ``Coordinator``. ``ThreadCoordinator`` runs any of these on a thread of its own."""
 
     @abstractmethod

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from ...actors.recorder.flight_recorder import RECORDS_KEPT
+from ..common.context_forms import BlockingForm
 from ..common.one_process import OfOneProcess
 from ..common.thread_pool import ThreadPool
 from ..engine.waiting import LoopClosed, is_of_parent, require_os_threads, run_on_loop, serve_threads
@@ -49,7 +50,7 @@ NOT_RUNNING_YET = "this Coordinator is not running yet: use it inside `with`, or
 T = TypeVar("T")
 
 
-class ThreadCoordinator(OfOneProcess):
+class ThreadCoordinator(OfOneProcess, BlockingForm):
     """Returned by ``Coordinator.in_thread(...)``: the methods of ``Coordinator``, in a blocking form.
 
     Used once, as ``with Coordinator.in_thread(...) as coordinator``, or ``start`` and ``stop``.

@@ -19,6 +19,7 @@ from random import Random
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
+from ..common.context_forms import BlockingForm
 from ..common.one_process import OfOneProcess
 from ..engine.clock import boottime_s
 from ..engine.waiting import LoopClosed, is_of_parent, run_on_loop
@@ -161,7 +162,7 @@ class BlockingAssignment:
         self._assignment.leave(block)
 
 
-class BlockingMember(OfOneProcess):
+class BlockingMember(OfOneProcess, BlockingForm):
     """``Member`` for threads: ``with``, then ``member.run(handler)``, or ``for assignment in member.assignments()``.
 
     ``loop``: runs in another thread, for as long as the member is used. ``check_caller``: see ``LoopRunner``.

@@ -11,6 +11,7 @@ from typing import Self, Unpack
 from weakref import WeakSet
 
 from ..client.security import Security
+from ..common.context_forms import AsyncForm, BlockingForm
 from ..common.one_process import OfOneProcess
 from ..common.thread_pool import ThreadPool
 from ..engine.completion import run_to_completion
@@ -25,7 +26,7 @@ from .tcp import TcpConnector
 log = logging.getLogger("callboard.member")
 
 
-class RemoteCoordinator(OfOneProcess):
+class RemoteCoordinator(OfOneProcess, AsyncForm):
     """Returned by ``connect``: use ``async with``, then create any number of members."""
 
     def __init__(self, bootstrap: str, security: Security | None = None) -> None:
@@ -63,7 +64,7 @@ class RemoteCoordinator(OfOneProcess):
         return member
 
 
-class RemoteThreadCoordinator(OfOneProcess):
+class RemoteThreadCoordinator(OfOneProcess, BlockingForm):
     """Returned by ``connect_in_thread``: the same for programs without an event loop. Its own loop runs in a thread."""
 
     def __init__(self, bootstrap: str, security: Security | None = None) -> None:

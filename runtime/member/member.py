@@ -11,6 +11,7 @@ from random import Random, SystemRandom
 from types import TracebackType
 from typing import Any, Self, Unpack
 
+from ..common.context_forms import AsyncForm
 from ..common.one_process import OfOneProcess
 from ..engine.clock import boottime_s
 from ..engine.completion import run_to_completion
@@ -28,7 +29,7 @@ _RANDOM = SystemRandom()
 """For jitter, and for member ids, which must differ between processes that were forked."""
 
 
-class Member(OfOneProcess):
+class Member(OfOneProcess, AsyncForm):
     """A member of ``group``: ``async with`` joins, its end releases the shards and leaves.
 
     ``options`` are those of ``MemberOptions``; a bad one raises ValueError. A member is entered once, on one event

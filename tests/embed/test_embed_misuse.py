@@ -34,6 +34,25 @@ def test_coordinator_argument_of_wrong_type_raises_error_with_its_name(options: 
         callboard.Coordinator(**options)
 
 
+@async_test
+async def test_with_in_place_of_async_with_is_refused_with_what_to_write() -> None:
+    coordinator: Any = callboard.Coordinator()
+    remote: Any = callboard.connect("127.0.0.1:1")
+    for wrong in (coordinator, remote):
+        with pytest.raises(TypeError, match=r"needs 'async with'; .*Coordinator\.in_thread\(\)"), wrong:
+            pass
+
+
+@async_test
+async def test_async_with_in_place_of_with_is_refused_with_what_to_write() -> None:
+    coordinator: Any = callboard.Coordinator.in_thread()
+    remote: Any = callboard.connect_in_thread("127.0.0.1:1")
+    for wrong in (coordinator, remote):
+        with pytest.raises(TypeError, match=r"needs 'with', .*callboard\.Coordinator\(\)"):
+            async with wrong:
+                pass
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
