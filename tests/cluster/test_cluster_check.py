@@ -16,7 +16,7 @@ from callboard.runtime.cluster.store import Store
 
 from .command_helpers import Run, runner
 from .memory_store import Memory, MemoryStore
-from .postgres_server import PostgresServer
+from .postgres_server import HOST, PostgresServer
 
 GOOD_ROW = {
     "pid": 1,
@@ -161,13 +161,17 @@ def test_real_postgresql_that_loses_commits_is_refused_before_anything_is_writte
     assert "races" not in shown.out
 
 
-def test_read_replica_is_refused(run: Run) -> None:
+def test_read_replica_is_refused_unless_the_url_has_its_primary_too(run: Run) -> None:
     with PostgresServer() as server:
         standby = server.standby("b")
+        both = f"postgresql://postgres@{HOST}:{standby.port},{HOST}:{server.port},{HOST}:1/postgres"
         try:
             standby.start()
             shown = run("check", "--cluster", standby.url())
+            of_both = run("check", "--cluster", both, "--single")
         finally:
             standby.remove()
     assert shown.code == 1
     assert "this is a read replica" in shown.out
+    assert of_both.code == 0, of_both.out
+    assert f"warning  cannot connect to {HOST}:1/postgres: " in of_both.out
