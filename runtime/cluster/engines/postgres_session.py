@@ -371,6 +371,11 @@ def translated(error: Exception, address: str) -> StoreUnavailable | StoreRefuse
     """The error of a store for one of the server or the connection."""
     if isinstance(error, asyncpg.exceptions.TargetServerAttributeNotMatched):
         return StoreUnavailable(f"PostgreSQL at {address} is a standby, or read-only; waiting for a primary")
+    if isinstance(error, asyncpg.UndefinedTableError):
+        return StoreRefused(
+            f"PostgreSQL at {address} refused: {error}: somebody has dropped or renamed the table of the cluster; "
+            "restore it from a backup"
+        )
     state = getattr(error, "sqlstate", None) or ""
     if state[:2] in REFUSED_CLASSES or isinstance(error, asyncpg.exceptions.ClientConfigurationError):
         return StoreRefused(f"PostgreSQL at {address} refused: {error}; check user, password, database and permissions")
