@@ -13,7 +13,7 @@ from ..log.partition_counts import PartitionCounts
 from ..log.store import OwnershipListener
 from .continuity import Known, Reconnecting, StoreOlder
 from .credentials import SECRET_BYTES
-from .documents import FormatUnknown
+from .documents import Unreadable
 from .keys import SECRET_KEY
 from .known_file import KnownFile, Note
 from .outage import Outage
@@ -29,7 +29,7 @@ from .wal import Fenced
 REJOIN_PAUSE_S = 0.1
 REFUSED_PAUSE_S = 1.0
 REPORT_LIMIT_S = 10.0
-FINAL: Final = (FormatUnknown, StoreOlder)
+FINAL: Final = (Unreadable, StoreOlder)
 """Refusals that no repair of the store's rights ends."""
 
 log = get_logger("callboard.cluster")
@@ -162,9 +162,16 @@ class ClusterNode:
         if isinstance(self.store, Reconnecting):
             self.store.on_connected = None
         register = RegisterLog(PatientStore(self.store), self._environment, reads_damaged=True)
+        served = None if self.register is None else self.register.cluster_id
+
+        def damaged(current: Register) -> Register | None:
+            """Another cluster, which was begun in an emptied store, has lost nothing."""
+            is_other = served is not None and current.cluster_id != served
+            return None if is_other else current.damaged(f"node {self.name}: {error}")
+
         try:
             async with asyncio.timeout(REPORT_LIMIT_S):
-                await register.change(lambda current: current.damaged(f"node {self.name}: {error}"), _believe)
+                await register.change(damaged, _believe)
         except (StoreRefused, StartError, TimeoutError) as failure:
             log.error("the other nodes could not be told", reason=str(failure))
 

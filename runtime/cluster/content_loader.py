@@ -20,7 +20,7 @@ from ..loading.pool import EXPECTED_S, LoadPool
 from ..log.pieces import LoadJob, LoadReport, PieceHandler
 from ..log.reading.segment import segment_name
 from .content import read_content
-from .manifest import Manifest, ManifestMissing, newest_manifests
+from .manifest import Manifest, newest_manifests
 from .patient_store import PatientStore
 from .segments import SegmentDamaged
 from .store import Store
@@ -63,7 +63,7 @@ class ContentLoader:
 
     async def _prepare(self, partitions: Collection[int]) -> None:
         """What is wrong with the store or a manifest is reported by the loads."""
-        with suppress(CallboardError, ManifestMissing):
+        with suppress(CallboardError):
             manifests = await newest_manifests(self._store.impatient, partitions)
             sizes = [size_of(manifest) for manifest in manifests.values()]
             large = [size for size in sizes if size > SMALL_BYTES]

@@ -8,7 +8,8 @@ read, is a new format, which they refuse.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from ...actors.steps import Steps, run_steps
@@ -23,7 +24,11 @@ COMPACT = json.JSONEncoder(separators=(",", ":"))
 CHARS_PER_STEP = 8192
 
 
-class FormatUnknown(StoreRefused):
+class Unreadable(StoreRefused):
+    """Something in the store cannot be read, however often it is tried."""
+
+
+class FormatUnknown(Unreadable):
     """A newer version of Callboard has written something that this version cannot read."""
 
     def __init__(self, what: str, found: object, known: object) -> None:
@@ -31,6 +36,26 @@ class FormatUnknown(StoreRefused):
             f"{what} in the store has format {found}, and this version of Callboard reads {known}: a newer version "
             "wrote it; install that version on this node"
         )
+
+
+class DocumentDamaged(Unreadable):
+    """A document is not one of Callboard."""
+
+    def __init__(self, key: str, error: Exception) -> None:
+        super().__init__(
+            f"{key} in the store cannot be read ({error!r}), expected a document of Callboard: it was damaged, or "
+            "another program or another cluster writes to the same place; restore the store from a backup, or remove "
+            "what does not belong there"
+        )
+
+
+@contextmanager
+def reading(key: str) -> Iterator[None]:
+    """While the value of this key is decoded: errors become DocumentDamaged."""
+    try:
+        yield
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise DocumentDamaged(key, error) from error
 
 
 def encode_document(fields: Mapping[str, Any], unknown: Mapping[str, Any]) -> bytes:

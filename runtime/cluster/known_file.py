@@ -14,6 +14,7 @@ from ..disk.disk import Disk, read_file, replace_file
 from .continuity import Known, check_known
 from .patient_store import PatientStore
 from .register_log import newest_register
+from .single_log import refuse_log_of_single_server
 from .store import Store
 
 NAME = "cluster-known.json"
@@ -66,12 +67,16 @@ class KnownFile:
             ) from None
 
     async def compare(self, store: Store) -> None:
-        """Raises StartError if this is another cluster, and StoreOlder if the store lacks what is noted."""
+        """Raises StartError if this is another cluster, and StoreOlder if the store lacks what is noted.
+
+        A folder without a note may be the one of a single server, which is refused.
+        """
         note = self.load()
-        if note is None:
-            return
         patient = PatientStore(store)
         register = await newest_register(patient)
+        if note is None:
+            refuse_log_of_single_server(self._disk, self._path.parent, register)
+            return
         if register is None or register.cluster_id != note.cluster_id:
             holds = "no cluster" if register is None else f"the cluster {register.cluster_id}"
             raise StartError(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from .documents import NO_FIELDS, decode_document, encode_document
+from ...actors.callboard_error import CallboardError
+from .documents import NO_FIELDS, decode_document, encode_document, reading
 from .keys import MANIFESTS, manifest_key, manifest_prefix, number_of, owner_of
 from .store import Store, settle
 
@@ -69,15 +70,16 @@ class Manifest(NamedTuple):
 
 
 def decode_manifest(partition: int, version: int, data: bytes) -> Manifest:
-    """Raises FormatUnknown."""
-    fields = decode_document(f"the manifest of partition {partition}", data)
-    stored_tail = fields.pop("tail")
-    tail = Tail(*stored_tail) if stored_tail else None
-    segments = tuple(Segment(*segment) for segment in fields.pop("segments"))
-    return Manifest(partition, version, fields.pop("token"), fields.pop("epoch"), segments, tail, fields)
+    """Raises Unreadable."""
+    with reading(manifest_key(partition, version)):
+        fields = decode_document(f"the manifest of partition {partition}", data)
+        stored_tail = fields.pop("tail")
+        tail = Tail(*stored_tail) if stored_tail else None
+        segments = tuple(Segment(*segment) for segment in fields.pop("segments"))
+        return Manifest(partition, version, fields.pop("token"), fields.pop("epoch"), segments, tail, fields)
 
 
-class ManifestMissing(Exception):
+class ManifestMissing(CallboardError):
     """A partition has no manifest, although one was created with the cluster: its data was removed."""
 
     def __init__(self, partition: int) -> None:

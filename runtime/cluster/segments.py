@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...actors.callboard_error import CallboardError
 from ..disk.crc import crc32c
 from ..log.format.batch import offsets_of
 from .keys import segment_key
@@ -11,7 +12,7 @@ from .manifest import Segment
 from .store import Store
 
 
-class SegmentDamaged(Exception):
+class SegmentDamaged(CallboardError):
     """A segment that a manifest names is missing, or has other bytes than were written."""
 
 

@@ -21,7 +21,7 @@ from ..topics.ids import shared_offsets_topic_id
 from ..topics.store import NewTopic
 from ..topics.topic import Topic
 from .cluster_node import ClusterNode
-from .documents import FormatUnknown
+from .documents import Unreadable
 from .keys import TOPICS, number_of, version_key
 from .offset_cleanups import DeleteOffsets, OffsetCleanups
 from .patient_store import PatientStore
@@ -85,7 +85,7 @@ class SharedTopics:
         try:
             while not await self._follow_first():
                 await environment.sleep(REFUSED_PAUSE_S)
-        except FormatUnknown:
+        except Unreadable:
             return  # it was logged
         is_new = await self._joined
         for name, partitions in topics:
@@ -95,10 +95,10 @@ class SharedTopics:
         self.ready.set()
 
     async def _follow_first(self) -> bool:
-        """Whether the store has answered. Raises FormatUnknown."""
+        """Whether the store has answered. Raises Unreadable."""
         try:
             await self._follower.follow()
-        except FormatUnknown:
+        except Unreadable:
             raise
         except StoreRefused:  # it was logged
             return False

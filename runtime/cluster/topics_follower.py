@@ -73,8 +73,11 @@ class TopicsFollower:
             return
         self.next = document
         rows = await run_on_loop(_listed(rows_of(document)))
+        reason = ""
         while failure := await outcome_of(partial(self._adoption.adopt, rows)):
-            log.error("the cluster's topics could not be written to the data folder", reason=str(failure))
+            if reason != str(failure):  # the disk may be full for days
+                reason = str(failure)
+                log.error("the cluster's topics could not be written to the data folder", reason=reason)
             await asyncio.sleep(RETRY_S)
         self.applied, self.next = document, None
         await self._on_applied(previous, document)

@@ -9,6 +9,7 @@ from typing import Generic, Protocol, Self, TypeVar
 
 from ...actors.steps import Steps
 from ..common.errors import StartError
+from .documents import reading
 from .keys import number_of, version_key
 from .loop_work import finished
 from .session_environment import SessionEnvironment
@@ -45,14 +46,15 @@ Confirm = Callable[[], Awaitable[None]]
 
 
 async def newest_version(store: Store, prefix: str, decode: Decode[D]) -> D | None:
-    """None if there is none."""
+    """None if there is none. Raises Unreadable."""
     while True:
         keys = await store.list(prefix)
         if not keys:
             return None
         [data] = await store.get([keys[-1]])
         if data is not None:  # else it was deleted meanwhile, because there are newer ones
-            return await finished(decode(data))
+            with reading(keys[-1]):
+                return await finished(decode(data))
 
 
 class VersionLog(Generic[D]):
@@ -115,10 +117,12 @@ class VersionLog(Generic[D]):
         if document is None or self._is_old(started_s):
             document = await self.list_newest()
         while True:
-            [data] = await self._store.get([version_key(self.prefix, document.version + 1)])
+            key = version_key(self.prefix, document.version + 1)
+            [data] = await self._store.get([key])
             if data is None:
                 break
-            document = await finished(self._decode(data))
+            with reading(key):
+                document = await finished(self._decode(data))
         self.current, self._read_s = document, started_s
         if not self._seen or started_s - self._seen[-1][1] > self._kept_s / 4:
             self._seen.append((document.version, started_s))

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from struct import Struct
 from typing import NamedTuple
 
+from ...actors.callboard_error import CallboardError
 from .documents import FormatUnknown
 from .keys import floor_prefix, number_of, round_key, tombstone_key, wal_prefix
 from .packs import PackWriter
@@ -26,7 +27,7 @@ class Fenced(Exception):
     """This session may not write any more: it was declared dead, or its WAL is sealed."""
 
 
-class WalDamaged(Exception):
+class WalDamaged(CallboardError):
     """A round that has to exist does not, or is not the one that was written."""
 
 

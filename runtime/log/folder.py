@@ -25,6 +25,7 @@ from ..common.logs import get_logger
 from ..disk.checksum import FIELD as CHECKSUM
 from ..disk.checksum import checksum_of, with_checksum
 from ..disk.disk import Disk, advice_for, is_full, is_no_file_error, read_file, replace_file, write_all
+from .journal import FOLDER as JOURNAL
 from .partition_counts import COUNT_FIELDS, PartitionCounts, repair_command
 from .recovery.adopt import initial_counts, refuse_kafka_folder, refuse_unrecognized_files
 from .recovery.clean_stop import EMPTY_NOTE, has_note, write_note
@@ -102,7 +103,8 @@ class DataFolder:
 
     ``offsets_partitions`` and ``transactions_partitions`` apply only to a new folder. An existing folder keeps its
     stored numbers, as in Kafka, because a group's partition depends on them. They are checked before anything is
-    written, see ``check_counts``. Raises StartError when the folder cannot be used.
+    written, see ``check_counts``. ``has_log``: False for a node of a cluster, whose log is in the cluster's store: its
+    folder gets the numbers of the cluster. Raises StartError when the folder cannot be used.
     """
 
     def __init__(
@@ -113,9 +115,11 @@ class DataFolder:
         *,
         disk: Disk | None = None,
         new_cluster_id: Callable[[], str] = random_cluster_id,
+        has_log: bool = True,
     ) -> None:
         self.path = path
         self._disk = disk or Disk()
+        self._has_log = has_log
         self.lock: FolderLock | None = None
         try:
             self._refuse_file()
@@ -189,6 +193,8 @@ class DataFolder:
         """The folder's checked description. It is written if it is missing or of an older format."""
         stored = self._read_info()
         info = stored or self._describe_new_folder(requested)
+        if not self._has_log:
+            info = self._with_counts_of_cluster(info, requested.counts)
         info = info._replace(transactions_partitions=info.transactions_partitions or requested.transactions_partitions)
         check_counts(self._disk, self.path, info.counts)
         if info == stored and info.format == FORMAT:
@@ -201,6 +207,17 @@ class DataFolder:
             log.info("data folder upgraded", folder=str(self.path), from_format=info.format, to_format=FORMAT)
         write_info(self._disk, self.path, info)
         return info._replace(format=FORMAT)
+
+    def _with_counts_of_cluster(self, info: FolderInfo, counts: PartitionCounts) -> FolderInfo:
+        """Raises StartError for a folder with a log of its own, which needs its numbers."""
+        if info.counts == counts:
+            return info
+        if self._disk.kind(self.path / JOURNAL) == "folder" or list_partition_folders(self._disk, self.path):
+            raise StartError(
+                f"{self.path}: found the log of a single server with {info.counts}, expected the folder of a node of a "
+                f"cluster with {counts}; give the node another data folder"
+            )
+        return info._replace(offsets_partitions=counts.offsets, transactions_partitions=counts.transactions)
 
     def _write_note_of_import(self) -> None:
         """Write an empty note for imported partitions; without it, the missing journal would count as damage."""

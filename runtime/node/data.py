@@ -140,6 +140,7 @@ def _open_folder(options: Options, configs: DynamicSettings, environment: Enviro
         settings.transaction_state_log_num_partitions,
         disk=environment.disk,
         new_cluster_id=lambda: random_cluster_id(lambda: UUID(environment.random.uuid())),
+        has_log=environment.cluster is None,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from ...actors.callboard_error import CallboardError
 from ..common.logs import get_logger
 from ..loading.sink import LoadSink
 from ..log.pieces import LoadJob
@@ -134,6 +135,9 @@ class LogLoading:
                 await self._store.load(jobs, self.sink.accept)
             else:
                 self.sink.finish_empty(partition)
+        except CallboardError as error:
+            log.error("a partition could not be loaded", partition=partition, reason=str(error))
+            self.sink.fail(partition, str(error))
         except Exception as error:
             log.exception("a partition could not be loaded", partition=partition)
             self.sink.fail(partition, repr(error))

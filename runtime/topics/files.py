@@ -41,6 +41,7 @@ class TopicFiles:
         self._saved_bytes = opened.table_bytes
         self._offsets_topic_id = opened.table.offsets_topic_id
         self._is_checking = False
+        self._reported: set[tuple[str, ...]] = set()
 
     def run_on(self, files: FileWork) -> None:
         """Write files with ``files`` from now on; before, they are written on the caller's thread."""
@@ -106,20 +107,35 @@ class TopicFiles:
             log.error("the topics could not be synced", reason=str(error))
             return
         ends_problem, table_problem = problems
+        if not ends_problem and not table_problem:
+            self._reported.clear()
         if ends_problem:
             self._rewrite_ends(ends_problem)
         if table_problem:
-            log.error("topics.json is rewritten", reason=table_problem)
-            self.changes.submit(lambda draft: True, partial(_log_rewrite, "topics.json"))
+            self._report("topics.json is rewritten", reason=table_problem)
+            self.changes.submit(lambda draft: True, partial(self._log_rewrite, "topics.json"))
 
     def _rewrite_ends(self, problem: str) -> None:
-        log.error("topics.ends is rewritten from memory", reason=problem)
+        self._report("topics.ends is rewritten from memory", reason=problem)
         try:
             self._ends.rewrite()
         except OSError as error:
-            _log_rewrite("topics.ends", error)
+            self._log_rewrite("topics.ends", error)
         else:
-            self.changes.files.submit(self._ends.put_in_place, partial(_log_rewrite, "topics.ends"))
+            self.changes.files.submit(self._ends.put_in_place, partial(self._log_rewrite, "topics.ends"))
+
+    def _log_rewrite(self, name: str, failure: Exception | None) -> None:
+        if failure is None:
+            log.info("a file was rewritten", file=name)
+        else:
+            self._report("a file could not be rewritten; this will be retried", file=name, reason=str(failure))
+
+    def _report(self, event: str, **fields: str) -> None:
+        """Checks come once a second, so a problem is logged once until there is none: the disk may be full for days."""
+        problem = (event, *fields.values())
+        if problem not in self._reported:
+            self._reported.add(problem)
+            log.error(event, **fields)
 
     def close(self) -> None:
         """Sync and close the files. They are closed even if the sync fails, which raises OSError."""
@@ -133,10 +149,3 @@ class TopicFiles:
     def halt(self) -> None:
         """Close the files without a sync, as at the death of the process."""
         self._ends.close()
-
-
-def _log_rewrite(name: str, failure: Exception | None) -> None:
-    if failure is None:
-        log.info("a file was rewritten", file=name)
-    else:
-        log.error("a file could not be rewritten; this will be retried", file=name, reason=str(failure))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from callboard.runtime.cli.cluster.check import check_store
+from callboard.runtime.cli.cluster.check import Latency, check_store, judge_speed
 from callboard.runtime.cluster.engines.finding import Level
 from callboard.runtime.cluster.engines.folder_check import mount_findings
 from callboard.runtime.cluster.engines.postgres_check import findings
@@ -16,7 +16,7 @@ from callboard.runtime.cluster.store import Store
 
 from .command_helpers import Run, runner
 from .memory_store import Memory, MemoryStore
-from .postgres_server import PostgresServer
+from .postgres_server import HOST, PostgresServer
 
 GOOD_ROW = {
     "pid": 1,
@@ -67,6 +67,26 @@ def test_store_that_does_what_it_must_passes_and_is_empty_afterwards() -> None:
     ]
     assert all(0 < latency.p50_ms <= latency.p99_ms for latency in report.latencies)
     assert memory.values == {}
+
+
+def test_slow_store_is_checked_with_fewer_calls() -> None:
+    """It ended after its time limit, with no result."""
+    memory = Memory()
+    report = asyncio.run(check_store([MemoryStore(memory), MemoryStore(memory)], limit_s=0))
+    assert [finding.text for finding in report.findings] == [
+        "1 race of 2 clients had one winner each",
+        "a list has all 2 keys, for each client",
+    ]
+    assert [latency.calls for latency in report.latencies] == [1, 1, 1]
+    assert memory.values == {}
+
+
+def test_store_that_is_too_slow_for_the_default_session_timeout_is_a_warning() -> None:
+    assert judge_speed([Latency("create", 100, 180, 900), Latency("get", 100, 20, 900)]) == []
+    [warning] = judge_speed([Latency("create", 100, 20, 900), Latency("get", 100, 301, 900)])
+    assert warning.level == Level.WARNING
+    assert "an operation takes 301 ms" in warning.text
+    assert "--set cluster_session_timeout_ms=3000" in warning.text
 
 
 def test_store_whose_create_overwrites_is_refused() -> None:
@@ -161,13 +181,17 @@ def test_real_postgresql_that_loses_commits_is_refused_before_anything_is_writte
     assert "races" not in shown.out
 
 
-def test_read_replica_is_refused(run: Run) -> None:
+def test_read_replica_is_refused_unless_the_url_has_its_primary_too(run: Run) -> None:
     with PostgresServer() as server:
         standby = server.standby("b")
+        both = f"postgresql://postgres@{HOST}:{standby.port},{HOST}:{server.port},{HOST}:1/postgres"
         try:
             standby.start()
             shown = run("check", "--cluster", standby.url())
+            of_both = run("check", "--cluster", both, "--single")
         finally:
             standby.remove()
     assert shown.code == 1
     assert "this is a read replica" in shown.out
+    assert of_both.code == 0, of_both.out
+    assert f"warning  cannot connect to {HOST}:1/postgres: " in of_both.out

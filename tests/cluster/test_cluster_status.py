@@ -108,3 +108,21 @@ def test_status_reads_postgresql(postgres: PostgresServer, run: Run) -> None:
         status = run("status", "--cluster", postgres.url(database="status"), "--json").json
     [node] = status["nodes"]
     assert (node["name"], node["offsets_partitions"]) == ("a", COUNTS.offsets)
+
+
+def test_store_that_lacks_documents_or_has_damaged_ones_is_named(tmp_path: Path, run: Run) -> None:
+    store, copy = tmp_path / "store", tmp_path / "copy"
+    store.mkdir()
+    with node_thread(store.as_uri()) as thread:
+        thread.start("a")
+        thread.wait_until_balanced()
+    for manifest in (store / "man" / "00001").iterdir():
+        manifest.unlink()
+    exported = run("export", str(copy), "--cluster", store.as_uri())
+    assert exported.code == 1
+    assert "partition 1 has no manifest in the store; restore the store" in exported.err
+    max((store / "cluster").iterdir()).write_text("")
+    shown = run("status", "--cluster", store.as_uri())
+    assert shown.code == 1
+    assert "cluster/0000000" in shown.err
+    assert "in the store cannot be read" in shown.err

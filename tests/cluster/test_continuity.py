@@ -20,6 +20,7 @@ from callboard.runtime.cluster.session_environment import SessionEnvironment
 from callboard.runtime.cluster.wal import WalWriter, seal
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
+from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.partition_counts import PartitionCounts
 
 from .memory_store import Memory, MemoryStore
@@ -182,6 +183,30 @@ def test_data_folder_of_another_cluster_is_refused(tmp_path: Path) -> None:
         with pytest.raises(StartError, match="cannot be read"):
             await file.compare(store)
 
+    run(body)
+
+
+@pytest.mark.parametrize("name", ["__consumer_offsets-3", "journal/00000000000000000001.journal"])
+def test_folder_of_a_single_server_is_refused_unless_the_cluster_was_imported_from_it(
+    tmp_path: Path, name: str
+) -> None:
+    """The node served, without any of its groups."""
+
+    async def body(store: MemoryStore, _: Known) -> None:
+        for other in (store, MemoryStore(Memory())):
+            with pytest.raises(StartError, match=r"has the log of a single server, .*callboard cluster import"):
+                await file.compare(other)
+        register = await newest_register(store)
+        assert register is not None
+        await store.put(register_key(8), register._replace(cluster_id=cluster_id).numbered(8, "x").encode())
+        await file.compare(store)
+
+    with DataFolder(tmp_path) as folder:
+        cluster_id = folder.cluster_id
+    file = KnownFile(Disk(), tmp_path)
+    asyncio.run(file.compare(MemoryStore(Memory())))
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).mkdir() if name.startswith("__") else (tmp_path / name).touch()
     run(body)
 
 

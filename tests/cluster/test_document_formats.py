@@ -11,16 +11,18 @@ from typing import Any
 import pytest
 
 from callboard.actors.steps import Steps, run_steps
-from callboard.runtime.cluster.documents import FormatUnknown
+from callboard.runtime.cluster.documents import DocumentDamaged, FormatUnknown
 from callboard.runtime.cluster.engines import open_store
-from callboard.runtime.cluster.keys import REGISTER, manifest_prefix, number_of
+from callboard.runtime.cluster.keys import REGISTER, TOPICS, manifest_prefix, number_of, version_key
 from callboard.runtime.cluster.manifest import Manifest, Segment, Tail, decode_manifest
 from callboard.runtime.cluster.register import decode_register, empty_register
 from callboard.runtime.cluster.topics_document import TopicsDocument, decode_topics
+from callboard.runtime.cluster.version_log import newest_version
 from callboard.runtime.cluster.wal import NO_TOKEN, Round, decode_round
 
 from .cluster_server_helpers import cluster_of
 from .command_helpers import runner
+from .memory_store import Memory, MemoryStore
 from .node_thread import COUNTS, node_thread
 
 NEWER = {"format": 2}
@@ -68,6 +70,28 @@ def test_round_of_a_newer_format_is_refused() -> None:
     assert decode_round(data).content == b"content"
     with pytest.raises(FormatUnknown, match=r"a round in the store has format b'Q', .* reads b'R' and b'S'"):
         decode_round(b"Q" + data[1:])
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"null", b"hello", b"\xff\x00"])
+@pytest.mark.parametrize("prefix", [REGISTER, TOPICS])
+def test_damaged_document_is_named(prefix: str, data: bytes) -> None:
+    """Its errors were those of Python, with which commands and nodes ended."""
+    decode: Any = decode_register if prefix == REGISTER else decode_topics
+    key = version_key(prefix, 4)
+
+    async def read() -> None:
+        store = MemoryStore(Memory())
+        await store.create(key, data)
+        with pytest.raises(DocumentDamaged, match=f"{key} in the store cannot be read .* restore the store from a b"):
+            await newest_version(store, prefix, decode)
+
+    asyncio.run(read())
+
+
+@pytest.mark.parametrize("fields", [{"tail": 3}, {"segments": [[1]]}, {"segments": None}])
+def test_damaged_manifest_is_named(fields: dict[str, Any]) -> None:
+    with pytest.raises(DocumentDamaged, match=r"man/00003/0000000007 in the store cannot be read"):
+        decode_manifest(3, 7, with_fields(MANIFEST_DATA, fields))
 
 
 def newest(url: str, prefix: str) -> tuple[str, bytes]:

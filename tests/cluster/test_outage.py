@@ -9,6 +9,7 @@ from unittest.mock import Mock
 import pytest
 
 from callboard.runtime.cluster.cluster_node import ClusterNode
+from callboard.runtime.cluster.continuity import StoreOlder
 from callboard.runtime.cluster.documents import FormatUnknown
 from callboard.runtime.cluster.outage import REASONS_MAX, Outage
 from callboard.runtime.cluster.register_log import RegisterLog
@@ -113,6 +114,27 @@ def test_node_ends_if_the_store_refuses_it_at_its_start_or_for_good(is_serving: 
             await asyncio.sleep(TTL_S)
         store.answer = answer
         assert await failed is answer
+        node.stop()
+
+    asyncio.run(run())
+
+
+def test_node_that_finds_another_cluster_in_the_place_of_its_own_leaves_it_alone() -> None:
+    """It said in the register of that one that the store had lost something, which stopped all of its nodes."""
+
+    async def run() -> None:
+        failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+        memory, other, counts = Memory(), Memory(), PartitionCounts(1, 1)
+        environment = SessionEnvironment(ttl_s=TTL_S, continuity_interval_s=TTL_S)
+        node = ClusterNode(MemoryStore(memory), environment, NodeIdentity("a", {}), counts, failed.set_result)
+        node.start(Mock(spec=OwnershipListener))
+        while not node.own_session:
+            await asyncio.sleep(TTL_S)
+        await RegisterLog(MemoryStore(other), environment).create(counts)
+        memory.values.clear()
+        memory.values.update(other.values)
+        assert isinstance(await failed, StoreOlder)
+        assert (await RegisterLog(MemoryStore(memory), environment).read()).damage == ""
         node.stop()
 
     asyncio.run(run())

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+
+import pytest
 
 from callboard.runtime.cluster.patient_store import PatientStore
 from callboard.runtime.cluster.store import StoreUnavailable
@@ -89,3 +92,17 @@ def test_no_keys_are_asked_for_once() -> None:
         assert store.asked == [0]
 
     run_in_virtual_time(run())
+
+
+def test_many_operations_that_wait_are_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """A node that loaded its partitions had a line for each of them."""
+
+    async def run() -> None:
+        slow = SlowStore(limit=1, failures=600)
+        store = PatientStore(slow)
+        await asyncio.gather(*(store.get([key]) for key in KEYS))
+
+    with caplog.at_level("INFO"):
+        run_in_virtual_time(run())
+    events = ("waiting for the store", "the store is available again")
+    assert [sum(event in record.getMessage() for record in caplog.records) for event in events] == [1, 1]

@@ -23,6 +23,7 @@ from callboard.runtime.cluster.engines.postgres import (
 )
 from callboard.runtime.cluster.engines.postgres_session import Session, SessionSource
 from callboard.runtime.cluster.keys import TOPICS, register_key, version_key
+from callboard.runtime.cluster.patient_store import PatientStore
 from callboard.runtime.cluster.store import StoreRefused, StoreUnavailable, settle
 from callboard.runtime.common.errors import StartError
 
@@ -274,7 +275,7 @@ def test_table_that_is_gone_is_refused_and_not_made_again(postgres: PostgresServ
         assert await store.create(key, b"value")
         postgres.sql("drop table callboard.store", database)
         for _ in range(3):
-            with pytest.raises(StoreRefused, match=r'relation "callboard\.store" does not exist'):
+            with pytest.raises(StoreRefused, match=r'relation "callboard\.store" does not exist: .* restore it'):
                 await store.get([key])
 
     run(postgres.url(database=database), body)
@@ -321,6 +322,41 @@ def test_server_that_is_not_there_is_unavailable() -> None:
             await store.get(["pg/1"])
 
     run(f"postgresql://postgres:secret@{HOST}:{port}/postgres", body)
+
+
+def test_host_that_does_not_answer_leaves_time_for_the_others(postgres: PostgresServer) -> None:
+    """A machine that was cut off refuses nothing: the connection to it only ends after the time of an operation."""
+
+    async def body(store: PostgresStore) -> None:
+        with pytest.raises(StoreUnavailable):
+            await store.get(["pg/1"])
+        assert await PatientStore(store).get(["pg/1"]) == [None]
+        while await asyncio.to_thread(postgres.sql, sessions) != "1":
+            await asyncio.sleep(0.02)
+        async with store._others.session():
+            assert await store.get(["pg/1"]) == [None]  # another session, and the silent host is not the first any more
+
+    sessions = "select count(*) from pg_stat_activity where application_name = 'callboard:n1'"
+    with socket.create_server((HOST, 0)) as silent:
+        port = silent.getsockname()[1]
+        run(f"postgresql://postgres@{HOST}:{port},{HOST}:{postgres.port}/postgres", body, SHORT_S)
+
+
+def test_session_of_a_slow_server_is_opened_although_no_operation_waits_so_long(postgres: PostgresServer) -> None:
+    """Opening one takes ten round trips or more."""
+
+    async def slow() -> None:
+        async with SlowNetwork(postgres.port).running() as network:
+            network.delay_s = SHORT_S / 5
+            store = PostgresStore(postgres.url(port=network.port), "n1", SHORT_S)
+            try:
+                async with asyncio.timeout(DEADLINE_S):
+                    assert await PatientStore(store).get(["pg/1"]) == [None]
+                assert network.accepted <= OTHER_SESSIONS
+            finally:
+                await store.close()
+
+    asyncio.run(slow())
 
 
 def test_node_is_known_by_its_application_name(postgres: PostgresServer) -> None:

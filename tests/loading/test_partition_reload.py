@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock, patch
 
 import pytest
 from consumer_requests import beat, join
 from harness import Client, NodeHarness, async_test, commit_values, fetch_values, offsets, running_node, versions
+from structlog.testing import capture_logs
 
 from callboard.actors.coordinator.partition_states import PartitionEvent, PartitionLife, PartitionState
 from callboard.actors.javahash import offsets_partition
+from callboard.runtime.cluster.manifest import ManifestMissing
 
 PARTITIONS = 4
 GROUP = "g"
@@ -40,6 +43,21 @@ async def test_reloaded_partition_of_local_files_has_all_acknowledged_commits(tm
             assert await offsets(client, GROUP) == {("t", 0): epoch}
         await harness.restart()
         assert await offsets(await harness.connect(), GROUP) == {("t", 0): 3}
+
+
+@async_test
+async def test_partition_whose_data_is_damaged_is_logged_without_a_traceback(tmp_path: Path) -> None:
+    """A store of a cluster that was emptied was a traceback of 40 lines for each partition."""
+    async with running_node(tmp_path) as harness:
+        harness.node.loading.lost([HOME])
+        await until(harness, PartitionState.CLOSED)
+        damage = Mock(side_effect=ManifestMissing(HOME))
+        with capture_logs() as logs, patch.object(harness.node.data.log, "jobs", damage):
+            harness.node.loading.gained({HOME: 2})
+            await until(harness, PartitionState.FAILED)
+        [line] = [line for line in logs if line["event"] == "a partition could not be loaded"]
+        assert (line["log_level"], line["reason"]) == ("error", str(ManifestMissing(HOME)))
+        assert "exc_info" not in line
 
 
 @async_test

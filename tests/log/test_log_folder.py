@@ -275,3 +275,23 @@ def test_start_with_folder_at_the_path_of_the_lock_file_is_refused(tmp_path: Pat
     (tmp_path / ".lock").mkdir()
     with pytest.raises(StartError, match=r"Is a directory \(.*/\.lock\)"):
         DataFolder(tmp_path)
+
+
+def test_folder_of_a_node_gets_the_partition_counts_of_its_cluster(tmp_path: Path) -> None:
+    with DataFolder(tmp_path, 7, 3, has_log=False) as first:
+        cluster_id = first.cluster_id
+    with DataFolder(tmp_path, 50, 20, has_log=False) as folder:
+        assert (folder.offsets_partitions, folder.transactions_partitions, folder.cluster_id) == (50, 20, cluster_id)
+    with DataFolder(tmp_path) as folder:
+        assert (folder.offsets_partitions, folder.transactions_partitions) == (50, 20)
+
+
+@pytest.mark.parametrize("own", ["journal", "__consumer_offsets-0"])
+def test_node_refuses_the_folder_of_a_single_server_with_other_counts(tmp_path: Path, own: str) -> None:
+    DataFolder(tmp_path, 7, 3).close()
+    (tmp_path / own).mkdir()
+    stored = read_files(tmp_path)
+    with pytest.raises(StartError, match=r"log of a single server with 7 and 3 partitions, expected .* 50 and 20 part"):
+        DataFolder(tmp_path, 50, 20, has_log=False)
+    assert read_files(tmp_path) == stored
+    DataFolder(tmp_path, 7, 3, has_log=False).close()

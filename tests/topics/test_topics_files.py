@@ -269,6 +269,27 @@ def remove(folder: Path, *names: str) -> None:
         (folder / name).unlink()
 
 
+@pytest.mark.parametrize("name", ["topics.json", "topics.ends"])
+def test_file_that_cannot_be_rewritten_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    """Checks come once a second. When the disk was full, each one logged two errors."""
+    caplog.set_level("INFO")
+    catalogue = open_catalogue(tmp_path)
+    create_topics_with_records(catalogue)
+    for _ in range(2):
+        caplog.clear()
+        (tmp_path / name).unlink()
+        (tmp_path / f"{name}.new").mkdir()
+        for _ in range(3):
+            catalogue.files.check()
+        assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"], caplog.text
+        (tmp_path / f"{name}.new").rmdir()
+        for _ in range(2):
+            catalogue.files.check()
+        assert "a file was rewritten" in caplog.text
+
+
 HARM: dict[str, Callable[[Path], object]] = {
     "ends cut to nothing": lambda folder: os.truncate(folder / "topics.ends", 0),
     "ends cut in a slot": lambda folder: os.truncate(folder / "topics.ends", SLOT_BYTES + 3),

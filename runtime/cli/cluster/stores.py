@@ -7,6 +7,7 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from ....actors.callboard_error import CallboardError
 from ...cluster.engines import open_store, without_password
 from ...cluster.patient_store import PatientStore
 from ...cluster.register import Register
@@ -36,7 +37,9 @@ async def _with_store(url: str, timeout_s: float, work: Callable[[Store], Awaita
     except TimeoutError:
         reason = await _unavailable_reason(store)
         raise CommandFailed(f"not done in {timeout_s:g} s{reason}; try again, or give a longer --timeout") from None
-    except StoreRefused as error:
+    except (CommandFailed, StartError):
+        raise
+    except CallboardError as error:  # the store refuses something, or lacks what it should have
         raise CommandFailed(str(error)) from error
     finally:
         await store.close()

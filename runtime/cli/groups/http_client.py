@@ -53,7 +53,9 @@ class HttpApi:
         try:
             status, data = self._exchange(method, target, body)
         except (OSError, HTTPException) as error:
-            raise ClientError(f"no HTTP API at {self._name}: {error or type(error).__name__}; {EXPECTED}") from error
+            raise ClientError(
+                f"no HTTP API at {self._name}: {str(error) or type(error).__name__}; {EXPECTED}"
+            ) from error
         answer = _parse(data)
         if status != 200 or answer is None:
             raise ClientError(_refusal(self._name, status, answer))

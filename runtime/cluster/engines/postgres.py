@@ -129,7 +129,7 @@ class PostgresStore:
         self._operations = Operations("PostgreSQL", limit_s)
         self._creates = Sessions(source, SESSIONS_FOR_CREATES)
         self._others = Sessions(source, OTHER_SESSIONS)
-        self._listener = Listener(lambda: self._operations.run("opening of a session", source.open()))
+        self._listener = Listener(source.open)
         self._has_announced = False
         self._connecting: asyncio.Future[list[BaseException | None]] | None = None
         self._limit_s = limit_s
@@ -181,8 +181,8 @@ class PostgresStore:
 
     async def close(self) -> None:
         await self._operations.close()
-        self._creates.close()
-        self._others.close()
+        await self._creates.close()
+        await self._others.close()
         await self._listener.close()
 
     async def _create(self, query: str, key: str, value: bytes) -> Rows:

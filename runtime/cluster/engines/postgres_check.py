@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping
 
 import asyncpg
 
 from .finding import Finding, Level
+from .postgres_session import address_of, host_urls, reason_of
 
 LIMIT_S = 5.0
 SETTINGS = ("synchronous_standby_names", "synchronous_commit", "fsync", "full_page_writes", "autovacuum")
@@ -15,19 +17,31 @@ QUERY = f"""select pg_backend_pid() pid, pg_is_in_recovery() is_standby, current
 
 
 async def check(url: str, is_single: bool) -> list[Finding]:
-    """Whether the server is a primary, and when it answers. Its settings are those of the role in the URL."""
+    """Whether there is a primary, and when it answers. Its settings are those of the role in the URL.
+
+    All hosts of the URL are looked at: nodes use the primary, and after a failover another one.
+    """
+    rows, problems = [], []
+    for host_url in host_urls(url):
+        try:
+            rows.append(await _look(host_url))
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
+            problems.append(f"cannot connect to {address_of(host_url)}: {reason_of(error)}")
+    if not rows:
+        return [Finding(Level.ERROR, problem) for problem in problems]
+    row = min(rows, key=lambda row: bool(row["is_standby"]))
+    judged = findings(row, is_pooled=row["pid"] != row["server_pid"], is_single=is_single)
+    return [*judged, *(Finding(Level.WARNING, problem) for problem in problems)]
+
+
+async def _look(url: str) -> dict[str, object]:
+    """The row of ``QUERY``, and the process of the server as the connection's start has named it."""
+    connection = await asyncpg.connect(url, timeout=LIMIT_S, statement_cache_size=0)
     try:
-        connection = await asyncpg.connect(
-            url, timeout=LIMIT_S, statement_cache_size=0, target_session_attrs="prefer-standby" if "," in url else "any"
-        )
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
-        return [Finding(Level.ERROR, f"cannot connect: {error or type(error).__name__}")]
-    try:
-        row = dict(await connection.fetchrow(QUERY))
-        is_pooled = row["pid"] != connection.get_server_pid()
+        async with asyncio.timeout(LIMIT_S):
+            return {**await connection.fetchrow(QUERY), "server_pid": connection.get_server_pid()}
     finally:
         connection.terminate()
-    return list(findings(row, is_pooled=is_pooled, is_single=is_single))
 
 
 def findings(row: Mapping[str, object], *, is_pooled: bool, is_single: bool) -> Iterator[Finding]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
 from weakref import WeakSet
 
 import asyncpg
 
 from ..store import StoreRefused, StoreUnavailable
 from .postgres_table import CREATE_TABLE, HAS_TABLE, MADE_BY_ANOTHER_NODE, Table
+
+T = TypeVar("T")
 
 Rows = list[Any]
 """Records of asyncpg, which are read by position."""
@@ -170,7 +173,7 @@ class Session:
             self._warning = str(message.message)
 
 
-CheckSession = Callable[[Session], Awaitable[None]]
+CheckSession = Callable[[Session], Coroutine[Any, Any, None]]
 
 
 class SessionSource:
@@ -181,37 +184,71 @@ class SessionSource:
     """
 
     def __init__(self, url: str, application_name: str, limit_s: float, check: CheckSession) -> None:
-        self._url = url
+        self._host_urls = host_urls(url)
         self._application_name = application_name
         self._limit_s = limit_s
         self._check = check
         self._table = Table()
         self._timeline = ""
         self._opened: WeakSet[Session] = WeakSet()
-        self.address = url.rpartition("@")[2].partition("://")[2] or url.rpartition("@")[2]
+        self.address = address_of(url)
 
     async def open(self) -> Session:
-        """A new session with a primary."""
+        """A new session with a primary. Each host, and each step with it, has ``limit_s``: the network may be slow."""
+        session = Session(await self._connect(), self.address, self._table)
         try:
-            connection = await asyncpg.connect(
-                self._url,
-                timeout=self._limit_s,
-                statement_cache_size=0,  # poolers do not know the names of prepared statements
-                target_session_attrs="read-write",
-                server_settings={"application_name": self._application_name},
-            )
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
-            raise translated(error, self.address) from error
-        session = Session(connection, self.address, self._table)
-        try:
-            await session.prepare()
-            await self._drop_those_of_another_timeline(await session.timeline())
-            await self._check(session)
+            await self._in_time(session.prepare())
+            await self._drop_those_of_another_timeline(await self._in_time(session.timeline()))
+            await self._in_time(self._check(session))
         except BaseException:
             session.drop()
             raise
         self._opened.add(session)
         return session
+
+    async def _connect(self) -> Any:
+        """Try the hosts one after the other: one that does not answer must not take the time of the others.
+
+        The host that was connected last is the first to be tried.
+        """
+        reasons = []
+        for url in list(self._host_urls):
+            try:
+                connection = await self._connect_to(url)
+            except StoreUnavailable as error:
+                reasons.append(str(error))
+            else:
+                self._host_urls.remove(url)
+                self._host_urls.insert(0, url)
+                return connection
+        raise StoreUnavailable("; ".join(reasons))
+
+    async def _connect_to(self, url: str) -> Any:
+        try:
+            return await asyncpg.connect(
+                url,
+                timeout=self._limit_s,
+                statement_cache_size=0,  # poolers do not know the names of prepared statements
+                target_session_attrs="read-write",
+                server_settings={"application_name": self._application_name},
+            )
+        except TimeoutError as error:
+            raise self._late(address_of(url)) from error
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
+            raise translated(error, address_of(url)) from error
+
+    async def _in_time(self, step: Coroutine[Any, Any, T]) -> T:
+        limit = asyncio.timeout(self._limit_s)
+        try:
+            async with limit:
+                return await step
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise self._late(self.address) from error
+
+    def _late(self, address: str) -> StoreUnavailable:
+        return StoreUnavailable(f"PostgreSQL at {address} has not answered in {self._limit_s:g} s")
 
     async def _drop_those_of_another_timeline(self, timeline: str) -> None:
         """A promoted standby begins another timeline. Its former primary may still answer."""
@@ -246,6 +283,7 @@ class Sessions:
         self._limit = limit
         self._free = asyncio.Semaphore(limit)
         self._idle: list[Session] = []
+        self._openings: list[asyncio.Task[Session]] = []  # for which nobody waits
 
     async def fetch(self, query: str, *arguments: object) -> Rows:
         """As ``Session.fetch``, with any session."""
@@ -267,10 +305,31 @@ class Sessions:
         await self._free.acquire()
         try:
             self._idle = [session for session in self._idle if not session.is_closed]
-            return self._idle.pop() if self._idle else await self._source.open()
+            return self._idle.pop() if self._idle else await self._opened()
         except BaseException:
             self._free.release()
             raise
+
+    async def _opened(self) -> Session:
+        """A new session. Its opening goes on when its user gives up, and the next user waits for it.
+
+        Else a server that is slow, or behind a host that does not answer, would never be reached within the time of one
+        operation.
+        """
+        loop = asyncio.get_running_loop()
+        opening = self._openings.pop() if self._openings else loop.create_task(self._source.open())
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            self._openings.append(opening)
+            opening.add_done_callback(self._end_opening)
+            raise
+
+    def _end_opening(self, opening: asyncio.Task[Session]) -> None:
+        if opening in self._openings:  # else somebody waits for it
+            self._openings.remove(opening)
+            if not opening.cancelled() and opening.exception() is None:
+                self._idle.append(opening.result())
 
     def take_back(self, session: Session, *, is_usable: bool) -> None:
         if is_usable:
@@ -279,15 +338,45 @@ class Sessions:
             session.drop()
         self._free.release()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Drop the idle sessions. None must be in use."""
+        openings = list(self._openings)
+        for opening in openings:
+            opening.cancel()
+        await asyncio.gather(*openings, return_exceptions=True)
         while self._idle:
             self._idle.pop().drop()
 
 
+def host_urls(url: str) -> list[str]:
+    """A URL for each host of a URL that may name several."""
+    parts = urlsplit(url)
+    user, at, hosts = parts.netloc.rpartition("@")
+    if "," not in hosts:
+        return [url]
+    return [parts._replace(netloc=f"{user}{at}{host}").geturl() for host in hosts.split(",")]
+
+
+def address_of(url: str) -> str:
+    """The URL without user and password, as errors show it."""
+    return url.rpartition("@")[2].partition("://")[2] or url.rpartition("@")[2]
+
+
+def reason_of(error: Exception) -> str:
+    """Some errors of the system and of time limits have no text."""
+    return str(error) or type(error).__name__
+
+
 def translated(error: Exception, address: str) -> StoreUnavailable | StoreRefused:
     """The error of a store for one of the server or the connection."""
+    if isinstance(error, asyncpg.exceptions.TargetServerAttributeNotMatched):
+        return StoreUnavailable(f"PostgreSQL at {address} is a standby, or read-only; waiting for a primary")
+    if isinstance(error, asyncpg.UndefinedTableError):
+        return StoreRefused(
+            f"PostgreSQL at {address} refused: {error}: somebody has dropped or renamed the table of the cluster; "
+            "restore it from a backup"
+        )
     state = getattr(error, "sqlstate", None) or ""
     if state[:2] in REFUSED_CLASSES or isinstance(error, asyncpg.exceptions.ClientConfigurationError):
         return StoreRefused(f"PostgreSQL at {address} refused: {error}; check user, password, database and permissions")
-    return StoreUnavailable(f"PostgreSQL at {address} is not available: {error or type(error).__name__}")
+    return StoreUnavailable(f"PostgreSQL at {address} is not available: {reason_of(error)}")
