@@ -14,7 +14,7 @@ import typer
 from ..client.errors import ClientError
 from ..common.errors import StartError
 from ..common.printing import print_error
-from ..settings.address import parse_address
+from ..settings.address import parse_addresses
 from .options import NUMBER_MAX, refuse_nan
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ Bootstrap = Annotated[
         "-b",
         metavar="HOST:PORT",
         envvar="CALLBOARD_BOOTSTRAP_SERVER",
-        help="A server of the cluster.",
+        help="A server of the cluster, or several with commas between: the first that answers is used.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
@@ -48,12 +48,14 @@ TimeoutS = Annotated[
 
 
 def connect(bootstrap_server: str, timeout_s: float) -> Cluster:
-    """Connections to a server. Raises StartError if the address, or a security setting, is invalid."""
-    from ..client.cluster import Cluster  # imports more than the help needs
+    """Connections to the first server that answers, if several are given.
+
+    Raises StartError if an address, or a security setting, is invalid, and ClientError if none of several answers.
+    """
+    from ..client.cluster import connect_to_first  # imports more than the help needs
     from ..client.security import command_security
 
-    address = parse_address("--bootstrap-server", bootstrap_server, lowest_port=1)
-    return Cluster(address, timeout_s, command_security())
+    return connect_to_first(parse_addresses("--bootstrap-server", bootstrap_server), timeout_s, command_security())
 
 
 def parse_assignment(option: str, text: str) -> tuple[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
@@ -416,3 +416,19 @@ def _errors(response: Any) -> dict[TopicPartition, int]:
         if code in RETRIABLE_ERRORS:
             raise RefusedError(f"{topic}-{partition}", code)
     return refused
+
+
+def connect_to_first(addresses: Sequence[Address], timeout_s: float, security: ClientSecurity) -> Cluster:
+    """The cluster of the first server that can be reached. Raises ClientError with the reasons of all of several."""
+    if len(addresses) == 1:
+        return Cluster(addresses[0], timeout_s, security)
+    reasons = []
+    for address in addresses:
+        cluster = Cluster(address, timeout_s, security)
+        try:
+            cluster._connection_to(address)
+        except ClientError as error:
+            reasons.append(str(error))
+        else:
+            return cluster
+    raise ClientError("; ".join(reasons))

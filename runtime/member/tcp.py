@@ -14,7 +14,7 @@ from ..client.connection import TIMEOUT_S, Connection
 from ..client.reaching import ask_metadata, broker_addresses, connect_to_any, connect_to_coordinator
 from ..client.security import Security, load_security
 from ..common.errors import StartError
-from ..settings.address import Address, parse_address
+from ..settings.address import Address, parse_addresses
 from .group_channel import GroupChannel
 from .messages import TRANSLATIONS, error_of
 
@@ -38,7 +38,7 @@ class TcpConnector:
     def __init__(self, bootstrap: str, security: Security | None = None) -> None:
         if not isinstance(bootstrap, str):
             raise StartError(f"bad bootstrap {bootstrap!r}: expected text, as in '127.0.0.1:9092'")
-        self.given = tuple(parse_address("bootstrap", part.strip(), 1) for part in bootstrap.split(","))
+        self.given = parse_addresses("bootstrap", bootstrap)
         self._security = load_security(security)
         self._learned: Sequence[Address] = ()
         self._learned_s = float("-inf")

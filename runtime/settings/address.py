@@ -42,6 +42,11 @@ def parse_address(option: str, text: str, lowest_port: int = 0) -> Address:
     return Address(match["v6"] or match["host"], port)
 
 
+def parse_addresses(option: str, text: str) -> tuple[Address, ...]:
+    """Parse one address or several with commas between, of servers to connect to. Raises StartError."""
+    return tuple(parse_address(option, part.strip(), lowest_port=1) for part in text.split(","))
+
+
 def parse_advertised(text: str) -> Address:
     """Parse the address that clients connect to: neither "all addresses" nor port 0."""
     address = parse_address("advertised", text, lowest_port=1)

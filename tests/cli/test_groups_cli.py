@@ -335,6 +335,17 @@ def test_unreachable_server_exits_with_1(callboard: GroupsCommand) -> None:
     one_line(callboard.at("nowhere.invalid:9092", "list"), "cannot reach nowhere.invalid:9092: ")
 
 
+def test_first_of_several_servers_that_answers_is_asked(callboard: GroupsCommand) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free_socket:
+        port = free_socket.getsockname()[1]
+    assert callboard.at(f"127.0.0.1:{port}, {callboard.server.bootstrap}", "list").code == 0
+    nobody = callboard.at(f"127.0.0.1:{port},localhost:{port}", "list")
+    one_line(nobody, f"cannot reach 127.0.0.1:{port}: ", f"; cannot reach localhost:{port}: ")
+    bad = callboard.at(f"{callboard.server.bootstrap},", "list")
+    assert bad.code == 2
+    assert "bad --bootstrap-server '': expected HOST:PORT" in bad.err
+
+
 @contextmanager
 def other_server(answer: bytes) -> Iterator[str]:
     """A server with another protocol: it sends ``answer`` and closes the connection, or sends nothing."""

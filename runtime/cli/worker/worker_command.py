@@ -15,7 +15,7 @@ import typer
 
 from ...common import logs
 from ...common.errors import StartError
-from ...settings.address import parse_address
+from ...settings.address import parse_addresses
 from ...settings.table import parse_choice
 from ..main import SERVICE_CONTEXT, make_app
 from ..options import NUMBER_MAX, is_in_command_line, refuse_nan
@@ -61,7 +61,7 @@ def worker(
             "--bootstrap-server",
             "-b",
             metavar="HOST:PORT",
-            help="A server of the cluster.  [default: a coordinator of their own]",
+            help="A server of the cluster, or several with commas between.  [default: a coordinator of their own]",
         ),
     ] = None,
     data: Annotated[
@@ -88,7 +88,7 @@ def worker(
     parse_name(handler)
     bootstrap_server, data = choose_coordinator(ctx, bootstrap_server, data)
     if bootstrap_server is not None:
-        parse_address("--bootstrap-server", bootstrap_server, lowest_port=1)
+        parse_addresses("--bootstrap-server", bootstrap_server)
     resources = dict(parse_resource(text) for text in resource)
     options = WorkerOptions(
         *(handler, group, resources, processes, bootstrap_server, data),
