@@ -32,9 +32,11 @@ def handle_request(active: ActiveGroup, request: GroupRequest, reply: ReplyTo | 
 def create_or_handle(active: ActiveGroup, request: GroupRequest, reply: ReplyTo | None) -> object:
     """The same for a request that may create the group, or turn an empty group of another kind into one of its own."""
     group = active.group
-    creates = REQUESTS[type(request)].creates
-    if group.is_empty and group.type != creates:
-        return applied(active, handle_as(active, creates, request, reply))
+    row = REQUESTS[type(request)]
+    if group.is_empty and group.type != row.creates:
+        if (refusal := row.absent(request)) is not None:  # it is for a member of the earlier group
+            return refusal
+        return applied(active, handle_as(active, row.creates, request, reply))
     effects = active.effects
     answer = group.handle(request, reply, effects)
     if active.data.is_empty() and active.in_flight.is_all_appended and not effects.records:

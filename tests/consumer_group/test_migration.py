@@ -256,6 +256,17 @@ def test_classic_member_joins_while_the_only_consumer_leaves(waits_for_an_earlie
     assert world.kind_and_state == ("classic", "CompletingRebalance")
 
 
+@pytest.mark.parametrize("protocols", [(), (Protocol("range", b""),)])
+def test_join_with_an_unknown_member_id_leaves_the_empty_consumer_group(protocols: tuple[Protocol, ...]) -> None:
+    """Kafka looks for the member before it compares the protocols."""
+    world = MigrationWorld()
+    world.join("C")
+    world.beat("C", -1)
+    answer = world.post(join("C", group_id=GROUP, protocols=protocols)).value
+    assert (answer.error, answer.member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "C")
+    assert world.kind_and_state == ("consumer", "Empty")
+
+
 def test_failed_downgrade_leaves_the_consumer_group() -> None:
     world, member = mixed()
     before = world.assigned()
