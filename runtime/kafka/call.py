@@ -328,6 +328,8 @@ class EncodingJob:
 
     __slots__ = ("_call", "steps")
 
+    is_answer = True
+
     def __init__(self, call: Call, steps: Steps[bytes | SharedBytes]) -> None:
         self._call = call
         self.steps = steps

@@ -32,6 +32,7 @@ class ReleaseJob:
     __slots__ = ("steps",)
 
     is_wanted = True
+    is_answer = False
 
     def __init__(self, steps: Steps[None]) -> None:
         """``steps``: of ``release_request``, ``release_collections`` or ``release_frames``."""

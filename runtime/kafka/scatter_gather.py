@@ -179,6 +179,7 @@ class SendingJob:
     __slots__ = ("_gather", "steps")
 
     is_wanted = True
+    is_answer = False
 
     def __init__(self, gather: ScatterGather, steps: Steps[None]) -> None:
         self._gather = gather
@@ -198,6 +199,8 @@ class ConversionJob:
     """Converts the replies of one batch in slices. Implements ``slices.Job``."""
 
     __slots__ = ("_call", "_gather", "steps")
+
+    is_answer = True
 
     def __init__(self, gather: ScatterGather, call: Call, steps: Steps[list[Any]]) -> None:
         self._gather = gather

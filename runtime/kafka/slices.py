@@ -23,13 +23,21 @@ FIRST_NS = 500_000
 SHORT_NS = 200_000
 """Work that takes less than this leaves time for other work in the same turn."""
 
+FINISH_NS = 1_000_000_000
+
 log = logging.getLogger("callboard.kafka")
 
 
 class Job(Protocol):
-    """Work in steps for one request. Exactly one of ``finish``, ``fail`` and ``drop`` is called, once."""
+    """Work in steps for one request. Exactly one of ``finish``, ``fail`` and ``drop`` is called, once.
+
+    ``is_answer``: what the request changes is decided and durable, and only its answer is missing.
+    """
 
     steps: Steps[Any]
+
+    @property
+    def is_answer(self) -> bool: ...
 
     @property
     def is_wanted(self) -> bool:
@@ -121,11 +129,19 @@ class Slices:
             self._call_soon(self._run_slice)
 
     def finish_active(self) -> None:
-        """Run the jobs that take turns to their end, and give up the others: at a stop."""
-        self._drop(self._new)
-        self._drop(self._waiting)
+        """At a stop: run the jobs that take turns to their end, and those that answer. Give up the others.
+
+        Answers that have not begun after ``FINISH_NS`` are given up, too: thousands of large ones would hold the stop.
+        """
+        deadline_ns = self._clock_ns() + FINISH_NS
         while self._active:
             self._finish_now(self._active.popleft())
+        while jobs := self._new or self._waiting:
+            job = jobs.popleft()
+            if job.is_answer and job.is_wanted and self._clock_ns() < deadline_ns:
+                self._finish_now(job)
+            else:
+                _give_up(job)
 
     def drop_all(self) -> None:
         """Give up all jobs: at a simulated crash."""

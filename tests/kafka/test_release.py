@@ -145,6 +145,7 @@ class EndingJob:
     def __init__(self, kept: list[Counted]) -> None:
         self.steps = self._outer(kept)
         self.is_wanted = True
+        self.is_answer = False
         self.ends: list[str] = []
 
     def _outer(self, kept: list[Counted]) -> Steps[None]:

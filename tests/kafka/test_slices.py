@@ -19,7 +19,7 @@ from callboard.actors.steps import SLICE_NS, Steps, run_steps
 from callboard.runtime.kafka.call import Call
 from callboard.runtime.kafka.codec.codes import NO_THROTTLE, kafka_error
 from callboard.runtime.kafka.connections.time_budget import BUDGET_NS, TimeBudget
-from callboard.runtime.kafka.slices import Slices
+from callboard.runtime.kafka.slices import FINISH_NS, Slices
 
 STEP_NS = SLICE_NS // 4
 JOBS_MAX = 2
@@ -55,6 +55,7 @@ class LoggedJob:
     def __init__(self, name: str, size: int, log: Log, error: Exception | None = None) -> None:
         self.steps = self._steps()
         self.is_wanted = True
+        self.is_answer = False
         self._name, self._size, self._log, self._error = name, size, log, error
 
     def _steps(self) -> Steps[str]:
@@ -226,8 +227,36 @@ def test_stop_finishes_jobs_that_have_begun_and_drops_the_others(slices: Slices)
     for name in "ab":
         slices.run(LoggedJob(name, 5 * STEPS_A_SLICE, log))
     slices.finish_active()
-    assert [entry for entry in log if not isinstance(entry[1], int)] == [("b", "dropped"), ("a", "done")]
+    assert [entry for entry in log if not isinstance(entry[1], int)] == [("a", "done"), ("b", "dropped")]
     assert len(slices) == 0
+
+
+def test_stop_finishes_jobs_that_answer_although_they_have_not_begun(slices: Slices) -> None:
+    """Otherwise a change would be durable, and its client would not know."""
+    log: Log = []
+    for name in "abc":
+        job = LoggedJob(name, 1, log)
+        job.is_answer = name != "b"
+        job.is_wanted = name != "c"
+        slices.run_later(job)
+    slices.finish_active()
+    assert [entry for entry in log if not isinstance(entry[1], int)] == [
+        ("a", "done"),
+        ("b", "dropped"),
+        ("c", "dropped"),
+    ]
+
+
+def test_stop_gives_up_answers_that_take_too_long(slices: Slices) -> None:
+    """The clock is read before each of them."""
+    log: Log = []
+    in_time = (FINISH_NS - 1) // STEP_NS
+    for number in range(in_time + 2):
+        job = LoggedJob(str(number), 1, log)
+        job.is_answer = True
+        slices.run_later(job)
+    slices.finish_active()
+    assert [what for _, what in log if not isinstance(what, int)] == ["done"] * in_time + ["dropped"] * 2
 
 
 def test_crash_drops_all_jobs(slices: Slices, turns: Turns) -> None:

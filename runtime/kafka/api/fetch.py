@@ -294,6 +294,8 @@ class CommittedCheck:
 
     __slots__ = ("_fetch", "steps")
 
+    is_answer = False
+
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
         self.steps = fetch.has_enough_committed()

@@ -52,6 +52,8 @@ class HandlingJob:
 
     __slots__ = ("_call", "_route", "connection", "steps")
 
+    is_answer = False
+
     def __init__(self, connection: RequestSource, route: Route, call: Call, steps: Steps[None]) -> None:
         self.connection = connection
         self._route = route
